@@ -1,19 +1,14 @@
 """What all pages share, in a browser: the login, live figures, a server that dies, many tabs, links from elsewhere."""
 
 import re
-from collections.abc import Callable
 
 import psutil
 from playwright.sync_api import Page, expect
 
-from tests.browser.chromium import Visitor
-from tests.browser.conftest import Serve
+from tests.browser.conftest import Dashboard, MakeVisitor, Serve
 from tests.support.crawls import wait_for
 from tests.support.dynamic_site import page as html
 from tests.support.dynamic_site import served
-
-MakeVisitor = Callable[..., Visitor]
-
 
 _HIDE = """
 (hidden) => {
@@ -28,8 +23,7 @@ def _live(page: Page) -> None:
     expect(page.locator("#live-status")).to_have_text("Live", timeout=15_000)
 
 
-def test_the_first_address_asks_for_a_login_and_leads_back(serve: Serve, visitor: MakeVisitor) -> None:
-    dashboard = serve("--api-only")
+def test_the_first_address_asks_for_a_login_and_leads_back(dashboard: Dashboard, visitor: MakeVisitor) -> None:
     somebody = visitor(dashboard.origin)
     page = somebody.open("/domains?status=blocked")
     page.get_by_label("Name").fill("admin")
@@ -46,9 +40,8 @@ def test_the_first_address_asks_for_a_login_and_leads_back(serve: Serve, visitor
     expect(page.get_by_role("heading", name="Not found")).to_be_visible()
 
 
-def test_a_link_from_another_site_arrives_logged_in(serve: Serve, visitor: MakeVisitor) -> None:
+def test_a_link_from_another_site_arrives_logged_in(dashboard: Dashboard, visitor: MakeVisitor) -> None:
     """The cookie is SameSite=Strict, so the first request comes without it: the page loads itself once more."""
-    dashboard = serve("--api-only")
     somebody = visitor(dashboard.origin.replace("127.0.0.1", "localhost"))
     somebody.origin = dashboard.origin
     somebody.log_in("admin", dashboard.password)
@@ -61,8 +54,9 @@ def test_a_link_from_another_site_arrives_logged_in(serve: Serve, visitor: MakeV
         somebody.requests.clear()
 
 
-def test_figures_move_by_themselves_and_hidden_tabs_close_their_stream(serve: Serve, visitor: MakeVisitor) -> None:
-    dashboard = serve("--api-only")
+def test_figures_move_by_themselves_and_hidden_tabs_close_their_stream(
+    dashboard: Dashboard, visitor: MakeVisitor
+) -> None:
     somebody = visitor(dashboard.origin)
     page = somebody.log_in("admin", dashboard.password)
     _live(page)
@@ -97,8 +91,7 @@ def test_a_killed_server_is_noticed_and_the_page_is_right_again_without_a_reload
     assert page.evaluate("window.marker") == "not reloaded"
 
 
-def test_ten_tabs_in_one_browser_all_work(serve: Serve, visitor: MakeVisitor) -> None:
-    dashboard = serve("--api-only")
+def test_ten_tabs_in_one_browser_all_work(dashboard: Dashboard, visitor: MakeVisitor) -> None:
     somebody = visitor(dashboard.origin)
     tabs = [somebody.log_in("admin", dashboard.password)]
     tabs += [somebody.open(path) for path in ("/overview", "/domains", "/pages", "/workers") * 2]
@@ -139,8 +132,7 @@ def test_two_processes_behind_one_address_serve_one_dashboard(serve: Serve, visi
             one.reload()
 
 
-def test_theme_and_time_zone_are_the_viewers_choice(serve: Serve, visitor: MakeVisitor) -> None:
-    dashboard = serve("--api-only")
+def test_theme_and_time_zone_are_the_viewers_choice(dashboard: Dashboard, visitor: MakeVisitor) -> None:
     page = visitor(dashboard.origin, color_scheme="light").log_in("admin", dashboard.password)
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)

@@ -43,6 +43,10 @@ class Form:
         """Return the value of a field as it was sent, for passwords; empty if it is absent."""
         return next((value for known, value in self.fields if known == name), "")
 
+    def replace(self, name: str, value: str) -> None:
+        """Give a field another value."""
+        self.fields = [*(field for field in self.fields if field[0] != name), (name, value)]
+
     def text(self, name: str) -> str | None:
         """Return the value of a field without white space around it; None if it is empty or absent."""
         return self.raw(name).strip() or None

@@ -30,6 +30,7 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
         "stats": services.live_stats.snapshot(),
         "span": span,
         "points": points,
+        "bytes_per_second": [point.bytes / max(point.seconds, 1.0) for point in points],
         "growth": _growth(points),
         "statuses": services.stats.status_codes(span.since) if span.until is None else {},
         "errors": services.live_stats.recent_errors()[:_SHOWN],

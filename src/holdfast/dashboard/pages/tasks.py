@@ -121,7 +121,8 @@ def add(context: Context, request: Request, services: Services) -> Response:
         said += f" {plural(bulk.known, 'URL has', 'URLs have')} a task that has not ended, which stays as it is."
     if bulk.bad:
         lines = " ".join(f"Line {one.place}: {one.problem}" for one in bulk.bad_urls[:_PROBLEMS_SHOWN])
-        return context.redirect("/tasks/new", problem=f"{said} {plural(bulk.bad, 'line')} refused. {lines}")
+        form.replace("urls", "\n".join(urls[one.place - 1] for one in bulk.bad_urls))
+        return new(context.refused(form, f"{said} {plural(bulk.bad, 'line')} refused. {lines}"))
     return context.redirect(query("/tasks", batch=options.batch), said)
 
 
@@ -246,7 +247,7 @@ def batch(name: BatchName, context: Context, services: Services) -> Response:
         for status, count in found.tasks.items()
         if status in {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.PAUSED}
     )
-    return context.page("tasks/batch.html", batch=found, restartable=restartable)
+    return context.page("tasks/batch.html", batch=found, restartable=restartable, statuses=list(TaskStatus))
 
 
 @router.post("/batches/{name:path}/restart")

@@ -5,6 +5,7 @@
 const zone = localStorage.getItem("holdfast-zone") === "utc" ? "UTC" : undefined;
 const options = { hourCycle: "h23", timeZone: zone };
 const dateFormat = new Intl.DateTimeFormat("sv-SE", { ...options, year: "numeric", month: "2-digit", day: "2-digit" });
+const minuteFormat = new Intl.DateTimeFormat("sv-SE", { ...options, hour: "2-digit", minute: "2-digit" });
 const timeFormat = new Intl.DateTimeFormat("sv-SE", { ...options, hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 function showTimes(root) {
@@ -15,7 +16,8 @@ function showTimes(root) {
     element.title = `${both} ${zone || Intl.DateTimeFormat().resolvedOptions().timeZone}`;
     const only = element.dataset.only;
     if (only === "title") continue;
-    element.textContent = only === "time" ? timeFormat.format(at) : only === "date" ? dateFormat.format(at) : both;
+    if (only === "short") element.textContent = `${dateFormat.format(at)} ${minuteFormat.format(at)}`;
+    else element.textContent = only ? { time: timeFormat, minute: minuteFormat, date: dateFormat }[only].format(at) : both;
   }
 }
 
@@ -217,7 +219,8 @@ document.addEventListener("pointerdown", (start) => {
 
 // ---- Theme and time zone ------------------------------------------------------------------------------------------------
 document.getElementById("theme")?.addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
+  const chosen = document.documentElement.dataset.theme;
+  const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   localStorage.setItem("holdfast-theme", document.documentElement.dataset.theme);
 });
@@ -234,6 +237,9 @@ document.addEventListener("submit", (event) => {
   const button = event.submitter;
   if (button && event.target.method === "post") setTimeout(() => (button.disabled = true), 0);
 });
+// The page of a refused form: its address is that of the page, so that loading it again does not send the form again.
+const shownFor = document.querySelector("main[data-address]");
+if (shownFor) history.replaceState(null, "", shownFor.dataset.address);
 window.addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button:disabled:not([data-off])")) button.disabled = false;
 });
