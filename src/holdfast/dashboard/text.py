@@ -40,9 +40,9 @@ def clean(value: object) -> object:
     return f"{text[:MAX_LENGTH]}… ({len(text):,} characters)"
 
 
-def whole(value: str | None) -> WholeText:
-    """Mark a text that is meant to be long, so that it is not cut."""
-    return WholeText(value or "")
+def whole(value: object) -> WholeText:
+    """Mark a text that is not to be cut: one that is meant to be long, or the value of a field, which is sent back. None is an empty one."""
+    return WholeText("" if value is None else value)
 
 
 def number(value: float | None, digits: int = 0) -> str:
