@@ -11,8 +11,11 @@ import pytest
 from playwright.sync_api import Browser
 
 from holdfast.db.connection import Database
+from holdfast.model.auth import Role
 from tests.browser import chromium
 from tests.browser.chromium import Visitor
+from tests.conftest import MakeDatabase
+from tests.support.api import PASSWORD, serving, settings
 from tests.support.cli import only_ours
 from tests.support.crawls import Crawls, Program, wait_for
 
@@ -50,15 +53,38 @@ def crawls(
 
 @dataclass
 class Dashboard:
-    """`holdfast serve`, and what is needed to use it."""
+    """A server, and what is needed to use it as `admin`."""
 
     crawls: Crawls
-    program: Program
     origin: str
     password: str
 
 
-Serve = Callable[..., Dashboard]
+@dataclass
+class ServedDashboard(Dashboard):
+    """`holdfast serve` as a process."""
+
+    program: Program
+
+
+Serve = Callable[..., ServedDashboard]
+MakeVisitor = Callable[..., Visitor]
+
+
+@pytest.fixture(scope="module")
+def dashboard(make_database: MakeDatabase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """A server in this process with a store that the tests of a file share: it is there at once, where a process takes seconds to start.
+
+    In this process the server has a thread and an event loop of its own, as Playwright has.
+    """
+    folder = tmp_path_factory.mktemp("dashboard")
+    with (
+        make_database() as database,
+        database.connect() as connection,
+        serving(database, settings(folder / "data")) as api,
+    ):
+        api.user("admin", Role.ADMIN)
+        yield Dashboard(Crawls(database, connection, folder), api.url, PASSWORD)
 
 
 @pytest.fixture
@@ -67,7 +93,7 @@ def serve(crawls: Crawls) -> Iterator[Serve]:
     programs: list[Program] = []
     password = ""
 
-    def start(*options: str, port: int = 0) -> Dashboard:
+    def start(*options: str, port: int = 0) -> ServedDashboard:
         nonlocal password
         program = crawls.start("serve", "--port", str(port), *options)
         program.__enter__()
@@ -78,7 +104,7 @@ def serve(crawls: Crawls) -> Iterator[Serve]:
             password = found[1]
         address = re.search(r"Serving at (\S+)", said)
         assert address is not None, said
-        return Dashboard(crawls, program, address[1], password)
+        return ServedDashboard(crawls, address[1], password, program)
 
     yield start
     for program in programs:
@@ -86,7 +112,7 @@ def serve(crawls: Crawls) -> Iterator[Serve]:
 
 
 @pytest.fixture
-def visitor(browser: Browser) -> Iterator[Callable[..., Visitor]]:
+def visitor(browser: Browser) -> Iterator[MakeVisitor]:
     """Makes people with browsers of their own; at the end nothing must have gone wrong on their pages."""
     made: list[Visitor] = []
 

@@ -1,61 +1,94 @@
 """Pictures of every page of the dashboard: light and dark, wide and narrow, with data and empty, in .screenshots.
 
-python -m tests.browser.screenshots
+python -m tests.browser.screenshots [WORD …]    only pages with one of these words in their address
+python -m tests.browser.screenshots --readme    the three small ones of the README, in docs/images
 """
 
+import base64
 import re
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page, ViewportSize
 
 from holdfast import factories
+from holdfast.db.connection import Connection
 from holdfast.model.auth import Role
 from tests.browser import chromium
 from tests.browser.chromium import Visitor
-from tests.browser.furnished import PATHS, furnish, site
+from tests.browser.furnished import PATHS, address, furnish
 from tests.support.api import PASSWORD, serving, settings
-from tests.support.crawls import Crawls
-from tests.support.dynamic_site import served
 from tests.support.servers import data_in_memory
 
 FOLDER = Path(".screenshots")
-SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
+README = {"overview": "/overview?range=24h", "job": "/jobs/{job}", "changes": "/pages/changes?url={url}"}
+README_FOLDER = Path("docs/images")
+SIZES: Mapping[str, ViewportSize] = {"wide": {"width": 1280, "height": 900}, "narrow": {"width": 390, "height": 844}}
 
 
-def main() -> None:
-    """Take all pictures and say where they are."""
+def main(words: Sequence[str]) -> None:
+    """Take the pictures and say where they are."""
     FOLDER.mkdir(exist_ok=True)
+    paths = [path for path in PATHS if not words or any(word in path for word in words)]
+    count = 0
     with data_in_memory() as data, chromium.browser() as browser:
         given = settings(data)
         database = factories.store(given, print)
-        with serving(database, given) as api:
+        with serving(database, given) as api, database.session() as connection:
             api.user("admin", Role.ADMIN)
-            count = _take(browser, api.url, "empty", {})
-            with database.session() as connection, served(site()) as web:
-                crawls = Crawls(database, connection, data.parent)
-                names = furnish(crawls, web.url)
-            count += _take(browser, api.url, "data", names)
+            if words == ["--readme"]:
+                names = furnish(database, connection, factories.archive_folder(given))
+                _take_for_readme(browser, api.url, names, connection)
+                return
+            empty = [path for path in paths if "{" not in path]
+            count += _take(browser, api.url, "empty", empty, {}, connection)
+            names = furnish(database, connection, factories.archive_folder(given))
+            count += _take(browser, api.url, "data", paths, names, connection)
     print(f"{count} pictures in {FOLDER}")
 
 
-def _take(browser: Browser, origin: str, what: str, names: dict[str, str]) -> int:
+def _take_for_readme(browser: Browser, origin: str, names: Mapping[str, str], connection: Connection) -> None:
+    """Take the pictures of the README, as WebP of what a window shows."""
+    README_FOLDER.mkdir(exist_ok=True)
+    visitor = Visitor.at(browser, origin, viewport={"width": 1240, "height": 780})
+    page = visitor.log_in("admin", PASSWORD)
+    connection.execute(
+        "UPDATE users SET created_at = created_at - interval '1 day'"
+    )  # the hint about first passwords is not for readers
+    for name, path in README.items():
+        _load(page, origin + address(path, names), connection)
+        taken = visitor.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": 70})
+        (README_FOLDER / f"{name}.webp").write_bytes(base64.b64decode(taken["data"]))
+
+
+def _load(page: Page, url: str, connection: Connection) -> None:
+    """Load a page while its workers are alive, and wait until its live regions have come."""
+    connection.execute("UPDATE workers SET heartbeat_at = now() WHERE name <> 'w3'")
+    page.goto(url)
+    if page.locator("[data-live]").count():
+        page.locator("#live-status[data-kind=live]").wait_for()
+
+
+def _take(
+    browser: Browser, origin: str, what: str, paths: Sequence[str], names: Mapping[str, str], connection: Connection
+) -> int:
+    """Take pictures of these pages, each page loaded once for all its sizes and colours."""
+    visitor = Visitor.at(browser, origin)
+    page = visitor.log_in("admin", PASSWORD)
     count = 0
-    for scheme in ("light", "dark"):
-        for size, (width, height) in SIZES.items():
-            viewport = {"width": width, "height": height}
-            somebody = Visitor.at(browser, origin, viewport=viewport, color_scheme=scheme)
-            page = somebody.log_in("admin", PASSWORD)
-            for path in PATHS:
-                if "{" in path and not names:
-                    continue
-                page.goto(origin + path.format(**{name: quote(value, safe="") for name, value in names.items()}))
-                name = re.sub(r"\W+", "-", path.partition("?")[0]).strip("-")
+    for path in paths:
+        _load(page, origin + address(path, names), connection)
+        name = re.sub(r"\W+", "-", path).strip("-")
+        for size, viewport in SIZES.items():
+            page.set_viewport_size(viewport)
+            for scheme in ("light", "dark"):
+                page.emulate_media(color_scheme=scheme)
                 page.screenshot(path=FOLDER / f"{name}-{what}-{scheme}-{size}.png", full_page=True)
                 count += 1
-            somebody.context.close()
+    visitor.context.close()
     return count
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -3,20 +3,17 @@
 import re
 import threading
 import time
-from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
 from holdfast.accounts.service import AccountService
 from holdfast.model.auth import Role
 from holdfast.settings import Web
-from tests.browser.chromium import Visitor
-from tests.browser.conftest import Serve
+from tests.browser.conftest import Dashboard, MakeVisitor, Serve
 from tests.support.dynamic_site import Answer, served
 from tests.support.dynamic_site import page as html
 
-MakeVisitor = Callable[..., Visitor]
-ARTICLES = 60
+ARTICLES = 36
 BROKEN = 3
 PASSWORD = "correct horse battery staple"
 
@@ -139,8 +136,7 @@ def _read(page: Page, origin: str, seed: str) -> None:
     expect(page.get_by_role("heading", level=1)).to_be_visible()
 
 
-def test_a_proxy_is_added_and_tested(serve: Serve, visitor: MakeVisitor) -> None:
-    dashboard = serve("--api-only")
+def test_a_proxy_is_added_and_tested(dashboard: Dashboard, visitor: MakeVisitor) -> None:
     page = visitor(dashboard.origin).log_in("admin", dashboard.password)
     page.goto(f"{dashboard.origin}/proxies/new")
     page.locator("textarea[name=proxies]").fill("http://ann:secret-word@127.0.0.1:9")
@@ -155,8 +151,7 @@ def test_a_proxy_is_added_and_tested(serve: Serve, visitor: MakeVisitor) -> None
     expect(page.locator("#tested")).to_be_visible(timeout=60_000)
 
 
-def test_an_alert_is_seen_and_acknowledged(serve: Serve, visitor: MakeVisitor) -> None:
-    dashboard = serve("--api-only")
+def test_an_alert_is_seen_and_acknowledged(dashboard: Dashboard, visitor: MakeVisitor) -> None:
     dashboard.crawls.connection.execute(
         "INSERT INTO alerts (kind, subject, value, details) VALUES ('error_rate', '', 0.5, '{}')"
     )
@@ -168,8 +163,7 @@ def test_an_alert_is_seen_and_acknowledged(serve: Serve, visitor: MakeVisitor) -
     assert dashboard.crawls.value("SELECT acknowledged_by FROM alerts") == "admin"
 
 
-def test_a_user_sees_and_cannot_act(serve: Serve, visitor: MakeVisitor) -> None:
-    dashboard = serve("--api-only")
+def test_a_user_sees_and_cannot_act(dashboard: Dashboard, visitor: MakeVisitor) -> None:
     dashboard.crawls.command("jobs", "create", "news", "http://127.0.0.1:9/")
     AccountService(dashboard.crawls.database, Web()).add("ann", Role.USER, PASSWORD, actor="test")
     reader = visitor(dashboard.origin)

@@ -25,7 +25,7 @@ from holdfast.testing.torture.fault_run import OnProgress
 from holdfast.testing.torture.process import CrawlProcess
 from holdfast.testing.torture.sandbox import Sandbox
 from holdfast.testing.torture.scenario import Fault, Scenario, crawl_settings
-from tests.prove import api_kills, api_writes, partition, pauses, resets, task_kills
+from tests.prove import api_kills, api_writes, dashboard, partition, pauses, resets, task_kills
 from tests.prove.api_server import FORGETFUL, Door, Served
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ledger import Entry
@@ -201,6 +201,13 @@ def _soaked(seed: int, minutes: float, trials: Trials, on_progress: OnProgress) 
     return entry
 
 
+def _watched(minutes: int, trials: Trials, on_progress: OnProgress) -> Entry:
+    with _migrated(trials.folder / "dashboard") as sandbox, sandbox:
+        entry = dashboard.soak(minutes, sandbox, on_progress)
+        sandbox.keep = bool(entry.get("violations"))
+    return entry
+
+
 def _tasks_killed(seed: int, count: int, kills: int, trials: Trials, on_progress: OnProgress) -> Entry:
     with _migrated(trials.folder / f"tasks-{seed}") as sandbox, sandbox:
         return task_kills.killed(seed, count, kills, sandbox, on_progress)
@@ -306,6 +313,7 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
             f"{seed}": partial(_soaked, seed, minutes)
             for seed, minutes in enumerate(portions(max(1, kills // 10), 10), 1)
         },
+        "dashboard": {"open": partial(_watched, max(4, kills // 5))},
         "tasks": {
             **{f"{seed}": partial(_tasks_killed, seed, 400, few) for seed in range(1, 6)},
             "recurring": partial(_tasks_recurring, 120 if kills == FULL else 65),

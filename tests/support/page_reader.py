@@ -35,7 +35,10 @@ class PageReader:
 
     def text(self, path: str, status: int = 200) -> str:
         """The text of a page's main part, without tags."""
-        main = self.get(path, status).partition("<main")[2].partition("</main>")[0]
+        return self._main(self.get(path, status))
+
+    def _main(self, page: str) -> str:
+        main = page.partition("<main")[2].partition("</main>")[0]
         return " ".join(html.unescape(re.sub("<[^>]*>", " ", main)).split())
 
     def send(self, page: str, action: str, **fields: str) -> str:
@@ -43,6 +46,12 @@ class PageReader:
         answer = self.post(action, self.form(page, action) | fields)
         assert answer.status_code == 303, (answer.status_code, answer.text.partition("<main")[2][:600])
         return self.text(answer.headers["Location"])
+
+    def refused(self, page: str, action: str, **fields: str) -> str:
+        """As `send`, of a form that is refused: the text of its page, which is shown again in the same response."""
+        answer = self.post(action, self.form(page, action) | fields)
+        assert 400 <= answer.status_code < 500, (answer.status_code, answer.text.partition("<main")[2][:600])
+        return self._main(answer.text)
 
     def form(self, page: str, action: str) -> dict[str, str]:
         """The fields of the form of a page with this action, with the values that the page gave them."""

@@ -17,6 +17,7 @@ from holdfast import factories
 from holdfast.accounts.service import AccountService
 from holdfast.api.event_hub import EventHub, SnapshotPoller
 from holdfast.api.rate_limit import RateLimit, RateLimiter
+from holdfast.control.background_cache import BackgroundCache
 from holdfast.control.explain import Explainer
 from holdfast.control.health import NO_ANSWER, look
 from holdfast.db.connection import Database
@@ -26,10 +27,13 @@ from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
 from holdfast.items.service import ItemService
 from holdfast.jobs.crawls import CrawlService
+from holdfast.jobs.edits import ScopeEdit
+from holdfast.jobs.live import JobBreakdown
+from holdfast.jobs.records import ScopePreview
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.jobs.summary import SummaryCache
-from holdfast.model.auth import Principal, Role
+from holdfast.model.auth import LOCAL_ADMIN, Principal, Role
 from holdfast.model.health import Part
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.scope import RuleSettings
@@ -157,6 +161,17 @@ class AppServices:
     def job_summaries(self) -> SummaryCache:
         """Summaries of jobs, with the URLs that were not crawled by reason."""
         return SummaryCache(JobService(self.database, "").summary)
+
+    @cached_property
+    def job_breakdowns(self) -> BackgroundCache[int, JobBreakdown]:
+        """Jobs with many domains, over their domains and depths."""
+        return BackgroundCache(self.jobs(LOCAL_ADMIN).breakdown, "Jobs with many domains")
+
+    @cached_property
+    def scope_previews(self) -> BackgroundCache[ScopeEdit, ScopePreview]:
+        """Exact previews of edits of rules, which read up to a million URLs."""
+        service = self.jobs(LOCAL_ADMIN)
+        return BackgroundCache(lambda edit: service.preview_scope(edit.job_id, edit.as_changes()), "Previews of edits")
 
     @cached_property
     def seed_importer(self) -> SeedImporter:

@@ -9,6 +9,7 @@ a listener that was disconnected for longer than the ring reaches back is served
 import asyncio
 import logging
 import threading
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping
@@ -224,12 +225,23 @@ class Missing(Enum):
 class SnapshotPoller:
     """Snapshots of what listeners watch, polled at an interval (a second by default) for all of them together.
 
-    The rule: a listener gets no value that was read before it subscribed, so that it sees its own changes.
+    The rule: a listener gets no value that was read before it subscribed, so that it sees its own changes. Polls take at most one part in
+    `share` of the time.
     """
 
-    def __init__(self, lookup: Lookup, interval: float = SNAPSHOT_INTERVAL) -> None:
+    def __init__(
+        self,
+        lookup: Lookup,
+        interval: float = SNAPSHOT_INTERVAL,
+        *,
+        share: int = 2,
+        turns: asyncio.Semaphore | None = None,
+    ) -> None:
+        """`turns`: limits how many pollers that have it poll at the same moment."""
         self._lookup = lookup
         self._interval = interval
+        self._share = share
+        self._turns = turns or asyncio.Semaphore()
         self._subscribers: Counter[Hashable] = Counter()
         self._values: Mapping[Any, Any] = {}
         self._last_started = self._last_finished = 0
@@ -254,23 +266,34 @@ class SnapshotPoller:
         """The value that a poll after that number has read; None: it no longer exists."""
         return self._values.get(key) if self._last_finished > subscribed_at else Missing.NOT_POLLED
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is a subscriber."""
+        return bool(self._subscribers)
+
     async def wait_for_next(self) -> None:
         """Wait for the next poll, for three intervals at most."""
         await _wait_for(self._polled.next_event(), 3 * self._interval)
 
     async def _run(self) -> None:
         while self._subscribers:
-            self._last_started += 1
-            number = self._last_started
-            try:
-                self._values = await run_in_threadpool(self._lookup, tuple(self._subscribers))
-                self._last_finished = number
-                self._polled.notify()
-            except HoldfastError as problem:
-                log.warning("live snapshots wait for the database: %s", problem)
-            except Exception:
-                log.exception("live snapshots: unexpected error")  # the subscribers stay subscribed
-            await asyncio.sleep(self._interval)
+            async with self._turns:
+                started = time.monotonic()
+                await self._poll()
+                took = time.monotonic() - started
+            await asyncio.sleep(max(self._interval - took, (self._share - 1) * took))
+
+    async def _poll(self) -> None:
+        self._last_started += 1
+        number = self._last_started
+        try:
+            self._values = await run_in_threadpool(self._lookup, tuple(self._subscribers))
+            self._last_finished = number
+            self._polled.notify()
+        except HoldfastError as problem:
+            log.warning("live snapshots wait for the database: %s", problem)
+        except Exception:
+            log.exception("live snapshots: unexpected error")  # the subscribers stay subscribed
 
 
 @dataclass(frozen=True, slots=True)

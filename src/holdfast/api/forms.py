@@ -43,6 +43,10 @@ class Form:
         """Return the value of a field as it was sent, for passwords; empty if it is absent."""
         return next((value for known, value in self.fields if known == name), "")
 
+    def replace(self, name: str, value: str) -> None:
+        """Give a field another value."""
+        self.fields = [*(field for field in self.fields if field[0] != name), (name, value)]
+
     def text(self, name: str) -> str | None:
         """Return the value of a field without white space around it; None if it is empty or absent."""
         return self.raw(name).strip() or None
@@ -108,7 +112,12 @@ class Form:
 
 def query_form(request: Request) -> Form:
     """Return the parameters of a page as the fields of a form, such as the filters of a list. Raises UsageError."""
-    form = Form(list(request.query_params.multi_items()))
+    return filter_form(request.query_params)
+
+
+def filter_form(parameters: Mapping[str, str]) -> Form:
+    """Return the filters of a list, by name, as the fields of a form. Raises UsageError."""
+    form = Form(list(parameters.items()))
     _check_storable(form)
     return form
 

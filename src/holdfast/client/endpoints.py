@@ -549,9 +549,10 @@ def page_diff(
     return RequestSpec("GET", "/api/pages/diff", decode_one(PageDiff), query)
 
 
-def page_source(url: str, *, job: JobRef | None = None) -> RequestSpec[ArchivedPage]:
-    """The newest archived response for a URL: headers, body, text and links; `missing` says why there is none."""
-    return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), {"url": url, "job": _optional_job(job)})
+def page_source(url: str, *, job: JobRef | None = None, version: int | None = None) -> RequestSpec[ArchivedPage]:
+    """The archived response for a URL, the newest or that of a version: headers, body, text and links; `missing` says why there is none."""
+    query = {"url": url, "job": _optional_job(job), "version": version}
+    return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), query)
 
 
 def count_pages(

@@ -20,6 +20,7 @@ _UNITS: Final[Mapping[str, Callable[[float], str]]] = {
     "number": lambda value: text.number(value, 0 if value == int(value) or value >= 100 else 1),
     "rate": lambda value: text.number(value, 1),
     "bytes": text.size,
+    "byte rate": lambda value: f"{text.size(value)}/s",
     "percent": text.percent,
     "ms": lambda value: text.duration(value / 1000),
     "price": lambda value: text.number(value, 2),
@@ -61,7 +62,7 @@ def line_chart(
         '<title id="{0}-title">{3}</title><desc id="{0}-desc">{4}</desc>{5}{6}</svg>'
     ).format(name, WIDTH, HEIGHT, title, described, grid, paths)
     marks = [times[0], times[0] + (last - times[0]) / 2, last]
-    only = "date" if span > 3 * 86_400 else "time"
+    only = "date" if span > 3 * 86_400 else "minute"
     frame = Markup(
         '<div class="chart-frame"><div class="chart-y" aria-hidden="true"><span>{}</span><span>{}</span><span>0</span></div>'
         '<div class="chart-plot"{}>{}</div></div><div class="chart-x" aria-hidden="true">{}</div>'

@@ -12,6 +12,7 @@ from holdfast.api.forms import Form, check_model
 from holdfast.api.request_types import Body, SecretFields
 from holdfast.errors import BadUrl, HoldfastError, UsageError
 from holdfast.jobs.records import Job
+from holdfast.model.domain import Seed
 from holdfast.model.job import JobSpec
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.model.seed_lines import SeedLineParser
@@ -124,6 +125,8 @@ class SeedLines:
     text: str
     """All lines, to show the form again: a file cannot be chosen again for the user."""
     urls: tuple[str, ...]
+    seeds: tuple[Seed, ...]
+    """The same ones, as they were read."""
     bad: tuple[str, ...]
     """What is wrong with invalid lines; the first ones."""
     bad_count: int
@@ -134,7 +137,7 @@ def read_seeds(form: Form, rules: UrlRules, *, registrable: bool) -> SeedLines:
     texts = [text for text in (form.raw("seeds"), form.raw("file")) if text.strip()]
     lines = "\n".join(text.strip("\r\n") for text in texts).splitlines()
     parser = SeedLineParser(rules, registrable)
-    urls, bad, count = list[str](), list[str](), 0
+    urls, seeds, bad, count = list[str](), list[Seed](), list[str](), 0
     for number, line in enumerate(lines, start=1):
         try:
             seed = parser.read(line.encode())
@@ -144,7 +147,8 @@ def read_seeds(form: Form, rules: UrlRules, *, registrable: bool) -> SeedLines:
             continue
         if seed is not None:
             urls.append(seed.url.removeprefix("https://") if seed.guessed else seed.url)
-    return SeedLines("\n".join(lines), tuple(urls), tuple(bad), count)
+            seeds.append(seed)
+    return SeedLines("\n".join(lines), tuple(urls), tuple(seeds), tuple(bad), count)
 
 
 def _seconds(text: str) -> float:

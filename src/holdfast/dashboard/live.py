@@ -1,14 +1,15 @@
 """Live pages: regions of a page that are rendered again on the server and sent to browsers as they change.
 
 The rule: an open page makes no requests of its own. A view (a page with its parameters) is read twice a second for all browsers that show
-it, and at most a tenth of the time is spent on it; a region is sent only when its HTML changed. Regions have no forms: they are the same
-for all viewers of a role.
+it, and at most a quarter of the time is spent on it; views are read one after the other. A region is sent only when its HTML changed.
+Regions have no forms: they are the same for all viewers of a role.
 """
 
+import asyncio
 import json
-import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,17 +18,15 @@ from starlette.concurrency import run_in_threadpool
 
 from holdfast.api import sse
 from holdfast.api.app_services import AppServices
-from holdfast.api.event_hub import Missing, SnapshotPoller
+from holdfast.api.event_hub import Missing, SnapshotPoller, Subscription
 from holdfast.dashboard.rendering import query, render
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import NotFound
 from holdfast.model.auth import Principal, Role
 
-log: Final = logging.getLogger(__name__)
-
 INTERVAL: Final = 0.5
-"""Seconds between two looks at a view."""
-SHARE: Final = 10
-"""A view rests for this many times as long as it took to read."""
+"""Seconds from one read of a view to the next."""
+SHARE: Final = 4
+"""A view is read for at most one part in this many of the time: one that takes 0.2 s is still shown within a second."""
 _MAX_PARAMETERS: Final = 20
 
 Parameters = Mapping[str, str]
@@ -73,47 +72,34 @@ class ViewKey:
     is_admin: bool
 
 
-@dataclass(slots=True)
-class _Rendered:
-    regions: dict[str, str] | None
-    """None: what the view shows no longer exists."""
-    due: float
-
-
 class LiveRegions:
-    """The regions of all views that browsers show, read and rendered once for all of them."""
+    """The regions of the views that browsers show, each read and rendered once for all of them. For one event loop."""
 
     def __init__(self, services: AppServices) -> None:
         self._services = services
-        self._rendered: dict[ViewKey, _Rendered] = {}
-        self.poller = SnapshotPoller(self.lookup, INTERVAL)
+        self._turns = asyncio.Semaphore()
+        self._pollers: dict[ViewKey, SnapshotPoller] = {}
 
-    def lookup(self, keys: Collection[ViewKey]) -> Mapping[ViewKey, dict[str, str]]:
-        """Return the regions of these views, rendered anew where that is due. Runs in a thread, one at a time."""
-        self._rendered = {key: known for key, known in self._rendered.items() if key in set(keys)}
-        for key in keys:
-            known = self._rendered.get(key)
-            if known is None or time.monotonic() >= known.due:
-                self._refresh(key, known)
-        return {
-            key: known.regions
-            for key in keys
-            if (known := self._rendered.get(key)) is not None and known.regions is not None
-        }
-
-    def _refresh(self, key: ViewKey, known: _Rendered | None) -> None:
-        started = time.monotonic()
-        regions = None if known is None else known.regions
+    @contextmanager
+    def subscribe(self, key: ViewKey) -> Iterator[Subscription]:
+        """Subscribe to the regions of a view; they are read inside this context."""
+        poller = self._pollers.get(key)
+        if poller is None:
+            poller = self._pollers[key] = SnapshotPoller(self._lookup, INTERVAL, share=SHARE, turns=self._turns)
         try:
-            regions = VIEWS[key.view].render(self._services, dict(key.parameters), is_admin=key.is_admin)
-        except NotFound:
-            regions = None
-        except HoldfastError as problem:
-            log.warning("the live view %s waits: %s", key.view, problem)
-            if regions is None:
-                return
-        ended = time.monotonic()
-        self._rendered[key] = _Rendered(regions, ended + (SHARE - 1) * (ended - started))
+            with poller.subscribe(key) as subscription:
+                yield subscription
+        finally:
+            if not poller.is_watched and self._pollers.get(key) is poller:
+                del self._pollers[key]
+
+    def _lookup(self, keys: Collection[ViewKey]) -> Mapping[ViewKey, dict[str, str]]:
+        """Read and render these views; what no longer exists is left out."""
+        found = {}
+        for key in keys:
+            with suppress(NotFound):
+                found[key] = VIEWS[key.view].render(self._services, dict(key.parameters), is_admin=key.is_admin)
+        return found
 
 
 def view_key(view: str, caller: Principal, parameters: Parameters) -> ViewKey:
@@ -121,6 +107,14 @@ def view_key(view: str, caller: Principal, parameters: Parameters) -> ViewKey:
     if view not in VIEWS or len(parameters) > _MAX_PARAMETERS:
         raise NotFound("There is no such live view.")
     return ViewKey(view, tuple(sorted(parameters.items())), caller.role is Role.ADMIN)
+
+
+def id_of(parameters: Parameters) -> int:
+    """Return the id in the parameters of a view. Raises NotFound if it is none."""
+    given = parameters.get("id", "")
+    if not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise NotFound("What the page is about has no such id.")
+    return int(given)
 
 
 def regions_of(services: AppServices) -> LiveRegions:
@@ -141,10 +135,9 @@ def stream(request: Request, services: AppServices, key: ViewKey) -> sse.EventSt
 
 
 async def _frames(request: Request, services: AppServices, key: ViewKey) -> AsyncIterator[bytes]:
-    poller = regions_of(services).poller
     sent: dict[str, str] = {}
     last_sent = last_checked = time.monotonic()
-    with poller.subscribe(key) as subscription:
+    with regions_of(services).subscribe(key) as subscription:
         yield b"retry: 1000\n\n"
         await subscription.wait_for_first()
         while not services.hub.closing:
@@ -170,4 +163,4 @@ async def _frames(request: Request, services: AppServices, key: ViewKey) -> Asyn
                 if not await run_in_threadpool(sse.still_permitted, request, services):
                     yield sse.encode_frame("logged-out", "{}")
                     return
-            await poller.wait_for_next()
+            await subscription.poller.wait_for_next()

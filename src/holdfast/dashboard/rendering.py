@@ -23,16 +23,15 @@ from markupsafe import Markup
 from holdfast import __version__
 from holdfast.api.app_services import AppServices, Caller, Services
 from holdfast.api.auth import cookie_name
-from holdfast.api.forms import CSRF_FIELD, KEY_FIELD
+from holdfast.api.forms import CSRF_FIELD, KEY_FIELD, Form
 from holdfast.dashboard import charts, text
+from holdfast.dashboard.refused_form import BACK_FIELD, RefusedForm, fill_in
 from holdfast.model.auth import ANONYMOUS, Principal, Role
 from holdfast.model.cursor import Key, encode_cursor
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 STATIC: Final = Path(__file__).parent / "static"
 NOTICE_COOKIE: Final = "holdfast_notice"
-BACK_FIELD: Final = "back"
-"""The field of a form with the page that it is on."""
 _POLICY: Final = {
     "default-src": "'self'",
     "script-src": "'self'",
@@ -52,6 +51,7 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Vary": "Accept, Cookie",
 }
+_NOT_PAGES: Final = ("//", "/\\", "/login", "/static/", "/live/", "/regions/")
 _MAX_NOTICE: Final = 1_000
 """Characters of a notice: it travels in a cookie."""
 
@@ -62,6 +62,12 @@ class Link(NamedTuple):
     path: str
     label: str
     role: Role = Role.USER
+    also: str = ""
+    """Another beginning of addresses of this part."""
+
+    def covers(self, path: str) -> bool:
+        """Whether a page belongs to this part of the dashboard."""
+        return any(path == begin or path.startswith(f"{begin}/") for begin in (self.path, self.also) if begin)
 
 
 NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
@@ -72,7 +78,7 @@ NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
         Link("/pages", "Pages"),
     ),
     "Data": (
-        Link("/tasks", "Tasks"),
+        Link("/tasks", "Tasks", also="/batches"),
         Link("/items", "Items"),
         Link("/products", "Products"),
     ),
@@ -81,7 +87,7 @@ NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
         Link("/proxies", "Proxies"),
         Link("/alerts", "Alerts"),
         Link("/webhooks", "Webhooks"),
-        Link("/storage", "Storage"),
+        Link("/storage", "Storage", also="/operations"),
     ),
     "Access": (
         Link("/account", "Account"),
@@ -191,6 +197,15 @@ class PageContext:
             )
         return response
 
+    def refused(self, form: Form, problem: str) -> "PageContext":
+        """Let the next page of this context show a form with the values that it has now, and with what is wrong with them.
+
+        For a form of which a part was done; a form that was refused as a whole raises an error.
+        """
+        page = local_path(form.raw(BACK_FIELD))
+        self.request.state.refused_form = RefusedForm(self.request.url.path, page, tuple(form.fields), problem)
+        return self
+
     def next_page(self, key: Key | None) -> str | None:
         """Return the address of the next page of a list; None: this is the last one."""
         return self.with_query(cursor=encode_cursor(key)) if key is not None else None
@@ -218,6 +233,10 @@ def page_response(
     notice: Notice | None = None,
 ) -> Response:
     """A page with the navigation, the notice of the form before, and the security headers."""
+    refused: RefusedForm | None = getattr(request.state, "refused_form", None)
+    if refused is not None:
+        notice = notice or Notice("problem", refused.problem)
+        status = refused.status if status < 400 else status
     stored = _stored_notice(request)
     shown = {
         "viewer": caller,
@@ -228,36 +247,45 @@ def page_response(
             for section, links in NAVIGATION.items()
         },
         "path": request.url.path,
+        "page_of_form": "" if refused is None else refused.page,
         "params": dict(request.query_params),
         "notice": notice or stored,
         "hidden_fields": _hidden_fields(request, caller),
         **values,
     }
-    response = HTMLResponse(render(template, shown), status, headers={**HEADERS, **(headers or {})})
+    html = render(template, shown)
+    if refused is not None:
+        html = fill_in(html, refused)
+    response = HTMLResponse(html, status, headers={**HEADERS, **(headers or {})})
     if NOTICE_COOKIE in request.cookies:
         response.delete_cookie(NOTICE_COOKIE, path="/", secure=_is_secure(request), httponly=True, samesite="strict")
     return response
 
 
 def local_path(target: str) -> str:
-    """Return a path of this server; the overview for anything else, so that no form leads to another site."""
-    if not target.startswith("/") or target.startswith(("//", "/\\", "/login")) or not target.isprintable():
+    """Return the address of a page of this server; the overview for anything else, so that no form leads to another site."""
+    if not target.startswith("/") or target.startswith(_NOT_PAGES) or not target.isprintable():
         return "/overview"
     return target
 
 
 def _hidden_fields(request: Request, caller: Principal) -> Any:
     """A function for templates: the hidden fields of a form. Each form has an idempotency key of its own, so that sending it twice does
-    its work once; and the page that it is on, where a problem is shown."""
-    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    its work once; and the page that it is on, which is shown again if the form is refused."""
+    form = getattr(request.state, "form", None)
+    here = form.raw(BACK_FIELD) if isinstance(form, Form) else _address(request) if request.method == "GET" else ""
 
     def fields() -> Markup:
         pairs = [(KEY_FIELD, secrets.token_urlsafe(16)), (CSRF_FIELD, caller.csrf or "")]
-        if request.method == "GET":
+        if here:
             pairs.append((BACK_FIELD, here))
         return Markup("").join(Markup('<input type="hidden" name="{}" value="{}">').format(*pair) for pair in pairs)
 
     return fields
+
+
+def _address(request: Request) -> str:
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def _stored_notice(request: Request) -> Notice | None:

@@ -7,19 +7,22 @@ The rule: a browser never gets JSON. A page without a session shows the login fo
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from holdfast.api import errors as problems
 from holdfast.api.auth import AuthorizedRoute, Handler
 from holdfast.api.forms import Form
 from holdfast.api.html_pages import wants_html
 from holdfast.dashboard import rendering
-from holdfast.dashboard.rendering import BACK_FIELD, HEADERS, PageContext, local_path, page_response
-from holdfast.errors import HoldfastError, TooMany, Unauthenticated
+from holdfast.dashboard.refused_form import BACK_FIELD, RefusedForm
+from holdfast.dashboard.rendering import HEADERS, PageContext, local_path, page_response
+from holdfast.errors import Changed, HoldfastError, TooMany, Unauthenticated
 from holdfast.model.auth import ANONYMOUS, Principal
 
 log: Final = logging.getLogger(__name__)
@@ -27,6 +30,9 @@ log: Final = logging.getLogger(__name__)
 
 class DashboardRoute(AuthorizedRoute):
     """A page or a form of the dashboard."""
+
+    respond: Handler
+    """Handles a request for this route, once its path has been matched."""
 
     def get_route_handler(self) -> Handler:
         """The handler of `AuthorizedRoute`, with errors as pages."""
@@ -38,8 +44,9 @@ class DashboardRoute(AuthorizedRoute):
             except Unauthenticated:
                 return _login(request)
             except (HoldfastError, RequestValidationError, HTTPException) as problem:
-                return _back_with_problem(request, problem) or error_page(request, problem)
+                return await _page_of_form(request, problem) or error_page(request, problem)
 
+        self.respond = handle
         return handle
 
 
@@ -87,16 +94,45 @@ def error_page(request: Request, problem: Exception) -> Response:
     return page_response(request, caller, "error.html", values, status=status, headers=headers)
 
 
-def _back_with_problem(request: Request, problem: Exception) -> Response | None:
-    """Redirect to the page of a form that was refused, with the reason as a notice; None: there is no such page."""
+async def _page_of_form(request: Request, problem: Exception) -> Response | None:
+    """Respond with the page of a form that was refused, with the reason and with what was typed; None: there is no such page."""
     form = getattr(request.state, "form", None)
     if not isinstance(form, Form) or BACK_FIELD not in form or not isinstance(problem, HoldfastError):
         return None
     status, _, detail = problems.describe(problem)
     if status >= 500 or status in {403, 429}:
         return None
+    address = local_path(form.raw(BACK_FIELD))
+    # What was typed goes by values that have been changed since; the page has to show those.
+    if not isinstance(problem, Changed):
+        refused = RefusedForm(request.url.path, address, tuple(form.fields), detail, status)
+        response = await _get(request, refused)
+        if response is not None and not 300 <= response.status_code < 400:
+            return response
     context = PageContext(request, request.app.state.services, request.state.caller)
-    return context.redirect(local_path(form.raw(BACK_FIELD)), problem=detail)
+    return context.redirect(address, problem=detail)
+
+
+async def _get(request: Request, refused: RefusedForm) -> Response | None:
+    """Respond with the page of a form as a browser would load it, authenticated and counted like every request; None: it is no page of the
+    dashboard."""
+    target = urlsplit(refused.page)
+    state = {name: value for name, value in request.scope["state"].items() if name != "form"}
+    scope = {
+        **request.scope,
+        "method": "GET",
+        "path": unquote(target.path),
+        "raw_path": target.path.encode(),
+        "query_string": target.query.encode(),
+        "path_params": {},
+        "state": {**state, "refused_form": refused},
+    }
+    for route in request.app.routes:
+        match, matched = route.matches(scope)
+        if match is Match.FULL:
+            page = Request({**scope, **matched}, request.receive)
+            return await route.respond(page) if isinstance(route, DashboardRoute) else None
+    return None
 
 
 def _login(request: Request) -> Response:

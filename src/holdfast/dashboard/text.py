@@ -17,6 +17,8 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
+_MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:\+00:00|Z)")
+_SPAN: Final = re.compile(r"(\d+ days?), 0:00:00")
 DASH: Final = "\N{EN DASH}"
 
 
@@ -38,9 +40,9 @@ def clean(value: object) -> object:
     return f"{text[:MAX_LENGTH]}… ({len(text):,} characters)"
 
 
-def whole(value: str | None) -> WholeText:
-    """Mark a text that is meant to be long, so that it is not cut."""
-    return WholeText(value or "")
+def whole(value: object) -> WholeText:
+    """Mark a text that is not to be cut: one that is meant to be long, or the value of a field, which is sent back. None is an empty one."""
+    return WholeText("" if value is None else value)
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -93,11 +95,16 @@ def plural(count: int, thing: str, many: str | None = None) -> str:
 
 
 def time(moment: datetime | None, *, only: str = "") -> Markup:
-    """Return a `<time>` element in UTC, which the script of the page shows in the time zone of the viewer. `only`: `time` or `date`."""
+    """Return a `<time>` element in UTC, which the script of the page shows in the time zone of the viewer. `only`: `time`, `minute`,
+    `date`, or `short` without seconds."""
     if moment is None:
         return Markup("&ndash;")
     at = moment.astimezone(UTC)
-    shown = at.strftime({"time": "%H:%M:%S", "date": "%Y-%m-%d"}.get(only, "%Y-%m-%d %H:%M:%S"))
+    shown = at.strftime(
+        {"time": "%H:%M:%S", "minute": "%H:%M", "short": "%Y-%m-%d %H:%M", "date": "%Y-%m-%d"}.get(
+            only, "%Y-%m-%d %H:%M:%S"
+        )
+    )
     return Markup('<time datetime="{}" data-only="{}">{}</time>').format(at.isoformat(), only, shown)
 
 
@@ -127,7 +134,7 @@ def words(name: str) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a value of JSON in words: `yes`, `no`, the items of a list after one another."""
+    """Return a value of JSON in words: `yes`, `no`, the items of a list after one another, a time without its fractions."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None or value == []:
@@ -136,6 +143,9 @@ def plain(value: object) -> str:
         return ", ".join(map(plain, value))
     if isinstance(value, dict):
         return ", ".join(f"{words(str(name))} {plain(one)}" for name, one in value.items())
+    if isinstance(value, str):
+        moment, span = _MOMENT.fullmatch(value), _SPAN.fullmatch(value)
+        return f"{moment[1]} {moment[2]} UTC" if moment else span[1] if span else value
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -47,8 +47,11 @@ def parse(parameters: Parameters) -> TimeRange:
 
 
 def _moment(text: str | None) -> datetime | None:
+    """A time of the address of a page; one without a time zone, as a form sends it, is in UTC."""
     try:
         at = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return at if at.tzinfo is not None and at.year >= 2000 else None
+    if not 2000 <= at.year <= 9998:
+        return None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

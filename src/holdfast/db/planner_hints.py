@@ -1,9 +1,12 @@
-"""Planner settings for one statement, where the server would choose a bad plan or plan the same statement again each time.
+"""Settings for one statement: of the planner, where the server would choose a bad plan or plan the same statement again each time, and a
+limit of its time.
 
 The rule: the settings end with the statement. The next user of the connection or transaction finds the defaults.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -33,3 +36,20 @@ def fetch_with_settings(
         cursor.execute(query, values)
         connection.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in settings))
     return cursor.fetchall()
+
+
+@contextmanager
+def limited_to(connection: psycopg.Connection, span: timedelta | None) -> Iterator[None]:
+    """Cancel a statement in this block that takes longer: psycopg.errors.QueryCanceled. None: the limit of the connection holds.
+
+    Before: a transaction is open. After: it can go on, also after a cancelled statement.
+    """
+    if span is None:
+        yield
+        return
+    with connection.transaction():
+        ((limit,),) = connection.execute("SELECT current_setting('statement_timeout')").fetchall()
+        setting = "SELECT set_config('statement_timeout', %s, true)"
+        connection.execute(setting, (str(max(1, round(span.total_seconds() * 1000))),))
+        yield
+        connection.execute(setting, (limit,))

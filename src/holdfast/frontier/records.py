@@ -162,11 +162,11 @@ class Retried:
     dry_run: bool
     """They are only counted."""
     urls: int
-    """Up to 100 000."""
+    """Up to 100 000, or an estimate."""
     more: bool
     """There are more than `urls`."""
     domains: int
-    """Of these URLs."""
+    """Of these URLs; 0 if they are estimated."""
     by_reason: dict[str, int] = field(default_factory=dict)
     """These URLs by the code of their reason, the most frequent first."""
     left_out: list[NotRetried] = field(default_factory=list)
@@ -177,6 +177,8 @@ class Retried:
     """False: there are so many that they follow in chunks after the answer."""
     notes: list[str] = field(default_factory=list)
     """What keeps them waiting, each as a sentence with the command that changes it."""
+    estimated: bool = False
+    """The numbers are estimated from a sample, because counting would have taken too long: only pages of the dashboard ask for that."""
 
 
 @record

@@ -6,6 +6,7 @@ The rule: it is made before anything is changed, and says what is left out and w
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from shlex import quote
 from typing import Final
 
@@ -65,10 +66,15 @@ class RetrySelection:
 
     @classmethod
     def of_reasons(
-        cls, connection: Connection, job: Job, reasons: Collection[str], domain_id: int | None
+        cls,
+        connection: Connection,
+        job: Job,
+        reasons: Collection[str],
+        domain_id: int | None,
+        within: timedelta | None = None,
     ) -> "RetrySelection":
-        """Select the URLs of a job that ended for one of these reasons."""
-        found = retry_queries.count(connection, job.id, reasons, domain_id)
+        """Select the URLs of a job that ended for one of these reasons. They are counted `within` that time, or estimated."""
+        found = retry_queries.count(connection, job.id, reasons, domain_id, within=within)
         return cls(job, found, frozenset(reasons), domain_id)
 
     @classmethod
@@ -132,15 +138,18 @@ class RetrySelection:
             job_id=job.id,
             job=job.name,
             dry_run=dry_run,
-            urls=min(self.found.urls, COUNTED),
-            more=self.found.urls > COUNTED,
+            urls=self.found.urls if self.found.estimated else min(self.found.urls, COUNTED),
+            more=self.found.urls > COUNTED and not self.found.estimated,
             domains=self.found.domains,
             by_reason=dict(self.found.by_reason),
             left_out=self.left_out,
             notes=notes,
+            estimated=self.found.estimated,
         )
 
     def _count(self) -> str:
+        if self.found.estimated:
+            return f"about {self.found.urls:,} URLs were"
         if self.found.urls > COUNTED:
             return f"more than {COUNTED:,} URLs were"
         return "1 URL was" if self.found.urls == 1 else f"{self.found.urls:,} URLs were"

@@ -123,11 +123,13 @@ class FrontierService:
         reason: str | None = None,
         state: UrlState | None = None,
         domain: str | None = None,
+        within: timedelta | None = None,
     ) -> Retried:
-        """Count what `retry` would take: exactly up to 100 000 URLs. Nothing is changed. Raises as `retry` does."""
+        """Count what `retry` would take: exactly up to 100 000 URLs, or by an estimate if that takes longer than `within`. Nothing is
+        changed. Raises as `retry` does."""
         with self.database.session() as connection:
             with connection.transaction():
-                selected = self._select(connection, job, urls, reason, state, domain)
+                selected = self._select(connection, job, urls, reason, state, domain, within)
             return selected.answer(connection, dry_run=True)
 
     def retry(
@@ -139,6 +141,7 @@ class FrontierService:
         reason: str | None = None,
         state: UrlState | None = None,
         domain: str | None = None,
+        within: timedelta | None = None,
         later: Callable[[Callable[[], object]], None] | None = None,
         watch: Callable[[int], None] = lambda _: None,
     ) -> Retried:
@@ -148,19 +151,20 @@ class FrontierService:
         After: they wait with attempts 0, or will in a moment where a worker holds their domain; failed robots.txt files are due again and
         unreachable domains are pending; delays, a pause that a server asked for, and blocks stay. A completed or failed job is reopened.
         Raises NotFound, UsageError; Refused for a cancelled job, and for a reason that is not retried, with what to do instead. `later` is
-        called with the rest of the work if there are more than 10 000 URLs; None: this call does it. `watch` is called after each chunk
+        called with the rest of the work if there are more than 10 000 URLs or, not counted `within` a time, perhaps so many; None: this
+        call does it. `watch` is called after each chunk
         with the number of domains so far; if it is killed in between, the rest stays as it was, and another call retries it.
         """
         with self.database.session() as connection:
             with connection.transaction():
-                selected = self._select(connection, job, urls, reason, state, domain)
-                if selected.found.urls:
+                selected = self._select(connection, job, urls, reason, state, domain, within)
+                if selected.found.urls or selected.found.estimated:
                     details = {"urls": selected.found.urls, "reason": reason, "state": state, "domain": domain}
                     audit.write(
                         connection, actor=actor, action="retry", kind="job", object_id=selected.job.id, details=details
                     )
             ended = jobs.state(connection, selected.job.id) in ENDED_JOBS
-            if later is not None and selected.found.urls > RETRIED_AT_ONCE:
+            if later is not None and (selected.found.urls > RETRIED_AT_ONCE or selected.found.estimated):
                 later(partial(self._retry_selected, selected, watch))
                 answer = selected.answer(connection, dry_run=False)
                 return replace(answer, reopened=ended, finished=False)
@@ -186,6 +190,7 @@ class FrontierService:
         reason: str | None,
         state: UrlState | None,
         domain: str | None,
+        within: timedelta | None,
     ) -> RetrySelection:
         if urls and (reason or state or domain):
             raise UsageError("Name URLs, or a reason, state or domain: not both.")
@@ -198,7 +203,7 @@ class FrontierService:
         if urls:
             return RetrySelection.of_urls(connection, found, [self._place(url) for url in urls])
         domain_id = None if domain is None else domains.id_of(connection, self.importer.canonical(domain))
-        return RetrySelection.of_reasons(connection, found, retried_codes(found.name, reason, state), domain_id)
+        return RetrySelection.of_reasons(connection, found, retried_codes(found.name, reason, state), domain_id, within)
 
     def _place(self, url: str) -> tuple[str, str, bytes]:
         """A URL, its domain and its key. Raises UsageError."""

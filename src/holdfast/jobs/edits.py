@@ -6,6 +6,7 @@ URLs belong to the job) is a new version of them, which can be undone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from shlex import quote
 from typing import Any, Final
 
@@ -167,10 +168,36 @@ def undo(
     return changed, _note(job, state, changed, changed)
 
 
+@dataclass(frozen=True, slots=True)
+class ScopeEdit:
+    """An edit of the rules of a job, as the key of its preview."""
+
+    job_id: int
+    version: int
+    """The settings of the job that it was made for."""
+    changes: tuple[tuple[str, object], ...]
+
+    @classmethod
+    def of(cls, job_id: int, version: int, changes: Mapping[str, object]) -> "ScopeEdit":
+        """The key of an edit."""
+        hashable = {name: tuple(value) if isinstance(value, list) else value for name, value in changes.items()}
+        return cls(job_id, version, tuple(sorted(hashable.items())))
+
+    def as_changes(self) -> dict[str, object]:
+        """The edit, as `preview` takes it."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self.changes}
+
+
 def preview(
-    connection: Connection, job_id: int, changes: Mapping[str, object], *, settings: RuleSettings
+    connection: Connection,
+    job_id: int,
+    changes: Mapping[str, object],
+    *,
+    settings: RuleSettings,
+    estimated: bool = False,
 ) -> ScopePreview:
-    """Count the URLs of a job that an edit of its rules would remove and return. Reads all of its waiting URLs, up to a million."""
+    """Count the URLs of a job that an edit of its rules would remove and return. Reads all of its waiting URLs, up to a million; with
+    `estimated` only a sample."""
     check_names(changes)
     if not changes or not changes.keys() <= set(RULES):
         raise UsageError(f"Only an edit of the rules can be previewed: give one or more of {', '.join(RULES)}.")
@@ -179,7 +206,8 @@ def preview(
     depth = settings.max_depth if spec.max_depth is None else spec.max_depth
     sites = SiteCache(registrable=settings.registrable)
     rules = judging.RulesInForce(job.rules_version + 1, compile_rules(spec), depth, sites)
-    return scope_preview.preview(connection, job_id, rules)
+    count = scope_preview.estimate if estimated else scope_preview.preview
+    return count(connection, job_id, rules)
 
 
 def changed_spec(spec: JobSpec, changes: Mapping[str, object]) -> JobSpec:

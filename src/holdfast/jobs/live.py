@@ -14,9 +14,10 @@ from holdfast.control.explain_text import visit_wait, why_not
 from holdfast.db import crawls, explain, workers
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
+from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import JobFigures
-from holdfast.jobs.records import Job, JobPace, JobProgress
+from holdfast.jobs.records import Job, JobDepths, JobPace, JobProgress, Waiting
 from holdfast.jobs.summary import waits_now
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.stats.records import SILENCE
@@ -70,6 +71,16 @@ class LiveJob:
     """Failed requests of the last minute by cause, in descending order."""
 
 
+@dataclass(frozen=True, slots=True)
+class JobBreakdown:
+    """A job over its domains and depths, which takes long to read if there are many."""
+
+    figures: JobFigures
+    """`now` says when it was read."""
+    waits: Sequence[Waiting]
+    depths: JobDepths
+
+
 class LiveJobReader:
     """Reads the live state of one job repeatedly."""
 
@@ -93,7 +104,11 @@ class LiveJobReader:
 
 
 def _live_job(
-    connection: Connection, figures: JobFigures, activities: Mapping[str, Activity], causes: Mapping[str, int]
+    connection: Connection,
+    figures: JobFigures,
+    activities: Mapping[str, Activity],
+    causes: Mapping[str, int],
+    waiting: Sequence[Waiting] | None = None,
 ) -> LiveJob:
     requests, fetching, waits = 0, list[InFlightRequest](), list[LiveWait]()
     for activity in activities.values():
@@ -104,7 +119,7 @@ def _live_job(
     fetching.sort(key=lambda fetch: -fetch.seconds)
     of_job = _waits_of_job(figures)
     if figures.open and figures.state in RUNNABLE:
-        of_job += _unclaimed_waits(connection, figures)
+        of_job += _unclaimed_waits(connection, figures, waiting)
         if not (requests or waits) and figures.workers:
             of_job += _waits_for_other_jobs(connection, figures)
     return LiveJob(
@@ -148,6 +163,23 @@ def live_with_pace(connection: Connection, job_id: int) -> tuple[LiveJob, JobPac
     return _live_job(connection, figures, activities, causes), _pace(connection, figures)
 
 
+def breakdown(connection: Connection, job_id: int) -> JobBreakdown:
+    """What takes long to read of a job with many domains; NotFound if it was deleted."""
+    figures = queries.figures(connection, job_id, silence=SILENCE)
+    job = crawls.get(connection, job_id)
+    return JobBreakdown(figures, waits_now(connection, job), depth_queries.depths(connection, job))
+
+
+def live_by_breakdown(connection: Connection, job: Job, counted: JobBreakdown | None) -> tuple[LiveJob, JobPace]:
+    """The present state of a job whose domains were summed a moment ago, and its pace: `live_with_pace` without reading the domains again.
+    `counted`: what its domains wait for and their statuses, as they were read before; None: these are left out."""
+    figures = queries.figures_of_summed(connection, job, counted.figures if counted else None, silence=SILENCE)
+    causes = queries.causes(connection, job.id, CAUSES_SPAN) if figures.errors else {}
+    activities = workers.activities(connection, silence=SILENCE)
+    live = _live_job(connection, figures, activities, causes, counted.waits if counted else ())
+    return live, _pace(connection, figures)
+
+
 def pace(connection: Connection, job_id: int) -> JobPace:
     """How fast a job is crawled at this moment, and when it would be done at that rate; NotFound if it was deleted."""
     return _pace(connection, queries.figures(connection, job_id, silence=SILENCE))
@@ -189,9 +221,9 @@ def live_wait(wait: VisitWait) -> LiveWait:
     return LiveWait(visit_wait(wait), wait.seconds, meant=wait.kind is WaitKind.DELAY)
 
 
-def _unclaimed_waits(connection: Connection, figures: JobFigures) -> list[LiveWait]:
-    """What domains that no worker holds wait for."""
-    found = waits_now(connection, crawls.get(connection, figures.job_id))
+def _unclaimed_waits(connection: Connection, figures: JobFigures, waiting: Sequence[Waiting] | None) -> list[LiveWait]:
+    """What domains that no worker holds wait for. `waiting`: as it was read before; None: it is read now."""
+    found = waits_now(connection, crawls.get(connection, figures.job_id)) if waiting is None else waiting
     return [
         LiveWait(wait.what, None if wait.until is None else (wait.until - figures.now).total_seconds(), wait.change)
         for wait in found

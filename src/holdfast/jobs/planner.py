@@ -6,7 +6,7 @@ or as all pages take at the speed that was measured here, whichever is longer. W
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,9 +84,9 @@ class CrawlPlanner:
     max_depth: int = 10
     """Of a job without one of its own."""
 
-    def plan(self, request: CrawlRequest) -> CrawlPlan:
-        """Plan the crawl of a new job, or of an existing one that is named without seeds. Raises UsageError, NotFound, BadUrl; Refused if a
-        new job has the name of another."""
+    def plan(self, request: CrawlRequest, seeds: Sequence[Seed] | None = None) -> CrawlPlan:
+        """Plan the crawl of a new job, or of an existing one that is named without seeds. `seeds`: those of `request.urls`, if the caller
+        has read them already. Raises UsageError, NotFound, BadUrl; Refused if a new job has the name of another."""
         spec = JobSpec(**(request.options or {}))
         compile_rules(spec)
         check_parser(spec)
@@ -100,11 +100,13 @@ class CrawlPlanner:
                 )
             if request.job is not None and crawls.find(connection, name=request.job) is not None:
                 raise Refused(f"There is a job called {request.job!r} already; without seeds it is planned as it is.")
-            return self._plan_new(connection, request, spec)
+            return self._plan_new(connection, request, spec, seeds)
 
-    def _plan_new(self, connection: Connection, request: CrawlRequest, spec: JobSpec) -> CrawlPlan:
-        progress = ImportProgress()
-        seeds = Counter(seed.domain for seed in self._seeds(request, progress))
+    def _plan_new(
+        self, connection: Connection, request: CrawlRequest, spec: JobSpec, read: Sequence[Seed] | None
+    ) -> CrawlPlan:
+        progress = ImportProgress() if read is None else ImportProgress(lines=len(read), seeds=len(read))
+        seeds = Counter(seed.domain for seed in (self._seeds(request, progress) if read is None else read))
         if not seeds and progress.bad:
             raise BadUrl(f"{progress.bad_lines[0].problem} Write it as https://example.com/path.")
         known = queries.by_name(connection, list(seeds))

@@ -4,9 +4,7 @@ The rule: every ending names its cause, its numbers, and the option or command t
 `crawl`, for `--json`, for `jobs show` and for the API; `lines` renders it as text.
 """
 
-import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,12 +12,12 @@ from datetime import datetime
 from shlex import quote
 from typing import Final
 
+from holdfast.control.background_cache import TIMEOUT, BackgroundCache
 from holdfast.control.explain_text import Wait, blocked, cause, describe_wait, in_words, robots_wait, why_not
 from holdfast.db import crawls, explain, job_ends, jobs
 from holdfast.db.connection import Connection
 from holdfast.db.crawls import LimitReached
 from holdfast.db.job_ends import ReasonCount
-from holdfast.errors import HoldfastError, TooMany
 from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import WaitCount
 from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, Waiting
@@ -27,9 +25,6 @@ from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
 from holdfast.model.url_reason import NOT_LEFT_OUT
 from holdfast.stats.records import SILENCE
-from holdfast.stats.service import SHARE
-
-log: Final = logging.getLogger(__name__)
 
 _WITH_DETAIL: Final = frozenset({Outcome.TOO_DEEP})
 """Reasons whose example states the limit."""
@@ -39,11 +34,6 @@ _CONTINUES: Final = frozenset({"ready", "held", "parked"})
 """Waits of domains that are crawled, or will be by the next worker."""
 MAX_WAITS: Final = 5
 """Groups of waits that are listed."""
-TIMEOUT: Final = 1.0
-"""Seconds that a request waits for summaries of other requests."""
-_RETRY_AFTER: Final = 5.0
-_MAX_ENTRIES: Final = 100
-"""Summaries that are cached."""
 
 
 def summarize(
@@ -304,12 +294,8 @@ def _sentence(text: str) -> str:
     return f"{text}." if host else f"{text[0].upper()}{text[1:]}."
 
 
-class SummaryCache:
-    """A cache of job summaries, shared between requests: each summary reads all URLs of its job.
-
-    The rule: a process computes one summary at a time. It is valid for `SHARE` times as long as it took to compute, and a request that
-    cannot have it soon is refused, so that threads are left for other routes.
-    """
+class SummaryCache(BackgroundCache[int, CrawlSummary]):
+    """A cache of job summaries by job id: each summary reads all URLs of its job; its `now` says when it was computed."""
 
     def __init__(
         self,
@@ -318,58 +304,4 @@ class SummaryCache:
         timeout: float = TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._make = make
-        self._timeout = timeout
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._entries: dict[int, tuple[float, CrawlSummary]] = {}
-        self._running: dict[int, threading.Thread] = {}
-        """Threads that compute a summary for `latest`, by job."""
-
-    def of(self, job_id: int) -> CrawlSummary:
-        """The summary of a job, at most a moment old; its `now` says when it was computed. Raises TooMany while
-        others are computed."""
-        if (found := self._fresh(job_id)) is not None:
-            return found
-        if not self._lock.acquire(timeout=self._timeout):
-            raise TooMany(
-                "Summaries of other jobs are being computed; ask again in a few seconds.", retry_after=_RETRY_AFTER
-            )
-        try:
-            if (found := self._fresh(job_id)) is not None:  # computed while this request waited
-                return found
-            begun = self._clock()
-            made = self._make(job_id)
-            ended = self._clock()
-            if len(self._entries) >= _MAX_ENTRIES:
-                self._entries = {key: entry for key, entry in self._entries.items() if entry[0] > ended}
-            if len(self._entries) < _MAX_ENTRIES:
-                self._entries[job_id] = (ended + SHARE * (ended - begun), made)
-            return made
-        finally:
-            self._lock.release()
-
-    def latest(self, job_id: int, wait: float = 0.2) -> CrawlSummary | None:
-        """The last summary of a job that is known, for pages that must not wait; None: the first one is being computed.
-
-        One that is too old is computed again in a thread. A call waits for that for at most `wait` seconds.
-        """
-        if (found := self._fresh(job_id)) is None:
-            running = self._running.get(job_id)
-            if running is None or not running.is_alive():
-                running = self._running[job_id] = threading.Thread(target=self._renew, args=(job_id,), daemon=True)
-                running.start()
-            running.join(wait)
-        return found or self._entries.get(job_id, (0.0, None))[1]
-
-    def _renew(self, job_id: int) -> None:
-        try:
-            self.of(job_id)
-        except HoldfastError as problem:
-            log.info("no summary of job %d: %s", job_id, problem)
-        finally:
-            self._running.pop(job_id, None)
-
-    def _fresh(self, job_id: int) -> CrawlSummary | None:
-        expires, found = self._entries.get(job_id, (0.0, None))
-        return found if found is not None and self._clock() < expires else None
+        super().__init__(make, "Summaries of other jobs", timeout=timeout, clock=clock)

@@ -116,10 +116,17 @@ def diff(
 
 
 @router.get("/api/pages/source", summary="The archived source of a page", responses=documented(404))
-def source(url: _Url, services: Services, job: _Job = None) -> ArchivedPage:
-    """The newest archived response for a URL: status line, headers, body as text, visible text and links. Always JSON: no page of
-    the web is ever sent as HTML. If the response is not archived on this machine, `missing` says why."""
-    return services.pages.source(url, job)
+def source(
+    url: _Url,
+    services: Services,
+    job: _Job = None,
+    version: Annotated[
+        _Number | None, Query(description="A number of the list of versions; the newest, if left out.")
+    ] = None,
+) -> ArchivedPage:
+    """The archived response for a URL, the newest or that of a version: status line, headers, body as text, visible text and links.
+    Always JSON: no page of the web is ever sent as HTML. If the response is not archived on this machine, `missing` says why."""
+    return services.pages.source(url, job, version=version)
 
 
 @router.get("/api/pages/count", summary="How many pages a purge would delete", responses=documented(404))

@@ -1,6 +1,6 @@
 """Pages: list and search, all facts of one, its versions and their differences, its archived source, purge."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -102,12 +102,9 @@ class PageService:
             raise NotFound(f"{address} has one version; another is stored when a crawl finds its content changed.")
         newest = numbers[0] if newer is None else newer
         oldest = next((number for number in numbers if number < newest), newest - 1) if older is None else older
-        for number in (oldest, newest):
-            if number not in numbers:
-                raise NotFound(f"{address} has no version {number}; it has {', '.join(map(str, reversed(numbers)))}.")
+        before, after = _numbered(address, stored, oldest), _numbered(address, stored, newest)
         if oldest >= newest:
             raise UsageError(f"The older version must have the lower number; {oldest} is not before {newest}.")
-        before, after = stored[numbers.index(oldest)], stored[numbers.index(newest)]
         facts = [(name, getattr(before.version, name), getattr(after.version, name)) for name in _FACTS]
         text, note = self._text_diff(before, after)
         changes = [FactChange(name, old, new) for name, old, new in facts if old != new]
@@ -138,20 +135,32 @@ class PageService:
         same = text or older.version.content_hash == newer.version.content_hash
         return text, None if same else _NOT_IN_TEXT
 
-    def source(self, url: str, job: str | int | None = None, *, version: ArchiveRef | None = None) -> ArchivedPage:
-        """Return the archived response for a URL, with its text and links: the newest one, or the one at `version`, the archive
-        reference of another response for that URL. Raises NotFound if no job has discovered the URL.
+    def source(self, url: str, job: str | int | None = None, *, version: int | None = None) -> ArchivedPage:
+        """Return the archived response for a URL, with its text and links: the newest one, or that of a version, by its number in
+        `versions`. Raises NotFound if no job has discovered the URL, or it has no such version.
 
         Where the bytes are not on this machine, or there are none, `missing` of the result says why.
         """
+        if version is not None:
+            address, versions = self._versions(url, job)
+            stored = _numbered(address, versions, version)
+            job = stored.version.job
+            if not stored.version.current:
+                page = replace(
+                    self.facts(url, job)[0],
+                    crawled_at=stored.version.crawled_at,
+                    outcome=stored.version.outcome,
+                    content_type=stored.version.content_type,
+                )
+                return self.sources.read(page, _archive_ref(stored))
         found = self.facts(url, job)
-        page = next((one for one in found if version is not None or one.archive_segment is not None), found[0])
+        page = next((one for one in found if one.archive_segment is not None), found[0])
         text = None
-        if page.has_text and version is None:
+        if page.has_text:
             with self.database.session() as connection:
                 domain_id = domains.id_of(connection, page.domain)
                 text = queries.stored_text(connection, domain_id, bytes.fromhex(page.url_key), page.job)
-        return self.sources.read(page, version or archive_ref(page), text)
+        return self.sources.read(page, archive_ref(page), text)
 
     def check_purge(
         self,
@@ -217,13 +226,30 @@ class PageService:
         return canonical_domain(name, registrable=self.registrable)
 
 
+def _numbered(address: str, versions: Sequence[StoredVersion], number: int) -> StoredVersion:
+    """Return the version with this number. Raises NotFound."""
+    found = next((one for one in versions if one.version.number == number), None)
+    if found is None:
+        known = ", ".join(str(one.version.number) for one in reversed(versions))
+        raise NotFound(f"{address} has no version {number}; it has {known}.")
+    return found
+
+
+def _archive_ref(stored: StoredVersion) -> ArchiveRef | None:
+    """Return the archive reference of a version; None: it has none."""
+    if stored.archive_segment is None:
+        return None
+    digest = bytes.fromhex(stored.version.payload_digest or "")
+    return ArchiveRef(stored.archive_segment, stored.archive_offset or 0, stored.archive_length or 0, digest)
+
+
 class _NoText(Exception):
     """The text of a version is not available; the message says why."""
 
 
 def _read_text(texts: Texts, stored: StoredVersion) -> str:
     """Return the text of a version; an answer that is not a page has an empty one. Raises _NoText."""
-    version, segment = stored.version, stored.archive_segment
+    version, ref = stored.version, _archive_ref(stored)
     which = f"The text of version {version.number}"
     if version.outcome not in PAGES:
         return ""
@@ -231,15 +257,13 @@ def _read_text(texts: Texts, stored: StoredVersion) -> str:
         raise _NoText(f"{which} is not kept: the page asked not to be indexed (noindex).")
     if stored.body is not None:
         return decompress(stored.body)
-    if segment is None:
+    if ref is None:
         raise _NoText(f"{which} is nowhere: its job was crawled with `--no-archive`.")
-    digest = bytes.fromhex(version.payload_digest or "")
-    ref = ArchiveRef(segment, stored.archive_offset or 0, stored.archive_length or 0, digest)
     try:
         return texts.read_archived(ref, version.content_type)
     except NotFound:
         raise _NoText(
-            f"{which} is in an archive file of worker {worker_of(segment)} that is not on this machine: compare there, or copy its "
+            f"{which} is in an archive file of worker {worker_of(ref.segment)} that is not on this machine: compare there, or copy its "
             "folder into the archive folder here."
         ) from None
     except (HoldfastError, OSError):

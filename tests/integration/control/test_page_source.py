@@ -66,13 +66,18 @@ def test_what_was_sent_and_what_the_page_says(
     assert found.links_left_out == 0
 
 
-def test_the_newest_archived_response_is_taken_or_the_one_that_is_named(
+def test_the_newest_archived_response_is_taken_or_that_of_a_version(
     service: PageService, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
-    old = put(connection, tmp_path / "archive", b"<p>old")
+    put(connection, tmp_path / "archive", b"<p>old")
     put(connection, tmp_path / "archive", b"<p>new")
     assert service.source(f"{HOME}a", "default").body == "<p>new"
-    assert service.source(f"{HOME}a", version=old).body == "<p>old"
+    assert service.source(f"{HOME}a", version=1).body == "<p>old"
+    assert service.source(f"{HOME}a", version=2).body == "<p>new"
+    connection.execute("UPDATE page_versions SET archive_segment = NULL, archive_offset = NULL, archive_length = NULL")
+    assert "is not archived" in str(service.source(f"{HOME}a", version=1).missing)
+    with pytest.raises(NotFound, match="has no version 3; it has 1, 2"):
+        service.source(f"{HOME}a", version=3)
 
 
 def test_long_bodies_and_many_links_are_cut(

@@ -249,8 +249,8 @@ def test_a_domain_is_added(operator: PageReader, store: Store) -> None:
     assert "Added new.example. Nothing of it is crawled until a job has a URL there." in done
     assert store.row("new.example")["source"] == "person"
     assert "new.example was known already" in operator.send("/domains", "/domains", domain="new.example")
-    assert "is not a" in operator.send("/domains", "/domains", domain="no domain")
-    assert "Fill in “Domain”." in operator.send("/domains", "/domains", domain=" ")
+    assert "is not a" in operator.refused("/domains", "/domains", domain="no domain")
+    assert "Fill in “Domain”." in operator.refused("/domains", "/domains", domain=" ")
 
 
 def test_settings_are_changed_and_only_those_that_differ(operator: PageReader, store: Store) -> None:
@@ -279,7 +279,7 @@ def test_settings_are_changed_and_only_those_that_differ(operator: PageReader, s
         ("base_url", "https://b.example", "is a URL of b.example, not of a.example"),
         ("parser_name", "nonsuch", "nonsuch"),
     ):
-        assert problem in operator.send(page, action, **{field: value}), field
+        assert problem in operator.refused(page, action, **{field: value}), field
     assert_invariants(store.connection)
 
 
@@ -311,9 +311,8 @@ def test_a_blocked_domain_is_unblocked(operator: PageReader, store: Store) -> No
     assert "a.example was blocked and is tried again; 1 URL waits." in done
     assert store.status("a.example") == Status.PENDING
     fields = {**fields, "idempotency_key": "another"}
-    assert "is pending, not blocked" in operator.text(
-        operator.post("/domains/a.example/unblock", fields).headers["Location"]
-    )
+    refused = operator.post("/domains/a.example/unblock", fields)
+    assert (refused.status_code, "is pending, not blocked" in refused.text) == (409, True)
     assert_invariants(store.connection)
 
 

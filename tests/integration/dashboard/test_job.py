@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from holdfast.dashboard.pages import job as job_page
 from holdfast.db.connection import Database
 from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.domain import Claim
@@ -64,6 +66,25 @@ def test_a_job_shows_figures_reasons_waits_domains_and_options(ada: Browser, dat
     for kind in ("csv", "jsonl", "parquet"):
         assert ada.client.get(f"/api/exports/pages?job=default&format={kind}").status_code == 200
         assert f"/api/exports/pages?job=default&amp;format={kind}" in page.text
+
+
+def test_a_job_with_many_domains_says_when_it_was_counted(
+    ada: Browser, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawl_a_little(database, store)
+    service = ada.api.services.jobs(LOCAL_ADMIN)
+    job = service.show("default")
+    full, pace = service.live("default")
+    summed, same_pace = service.live_by_breakdown(job, service.breakdown("default"))
+    assert replace(summed.figures, now=full.figures.now) == full.figures
+    assert [wait.what for wait in summed.waits] == [wait.what for wait in full.waits]
+    assert (same_pace.pages_per_second, same_pace.urls_left) == (pace.pages_per_second, pace.urls_left)
+    monkeypatch.setattr(job_page, "_MANY_DOMAINS", 0)
+    wait_for(lambda: "As of" in ada.get(PAGE).words)
+    page = ada.get(PAGE)
+    assert "as the job has many domains" in page.words
+    assert figure(page.text, "URLs waiting") == str(job.waiting)
+    assert "no worker is running" in page.words
 
 
 def test_a_job_moves_live(ada: Browser, rita: Browser, database: Database, store: Store) -> None:

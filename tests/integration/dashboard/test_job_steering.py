@@ -1,9 +1,15 @@
 """Plans, retries, live rules, comparisons and the log of a job, on pages."""
 
 import re
+import threading
 from typing import Any
 
+import pytest
+
+from holdfast.dashboard.pages import job_scope, job_urls
 from holdfast.db.connection import Database
+from holdfast.jobs.queries import retries, scope_preview
+from holdfast.jobs.records import ScopePreview
 from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.outcome import Outcome
 from tests.support.api import Api
@@ -102,6 +108,46 @@ def test_a_retry_of_all_that_match_says_how_many_first(
     scope = ada.get(f"{PAGE}/urls", reason="out_of_scope")
     assert "URLs with this reason are not retried" in scope.words
     assert "Retry all" not in scope.words
+
+
+def test_a_retry_of_a_big_job_is_estimated_if_counting_takes_long(
+    ada: Browser, database: Database, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_failures(database, store)
+    monkeypatch.setattr(job_urls, "_AT_ONCE", 0)
+    monkeypatch.setattr(
+        retries, "_COUNT", retries._COUNT.replace("ORDER BY", "HAVING pg_sleep(30) IS NOT NULL ORDER BY")
+    )
+    asked = ada.get(f"{PAGE}/retry", reason="server_error")
+    assert "Retry about 2 URLs?" in asked.words
+    assert "Estimated from a sample" in asked.words
+    assert "Retry all that match?" in ada.get(f"{PAGE}/retry", reason="timeout").words
+    done = ada.send(f"{PAGE}/retry?reason=server_error", f"{PAGE}/retry", reason="server_error")
+    assert done.notice.startswith("about 2 URLs wait again. They follow in chunks.")
+    wait_for(lambda: states(store) == {"a": "waiting", "b": "waiting", "c": "failed"})
+
+
+def test_a_preview_of_a_big_job_is_an_estimate_until_all_is_counted(
+    ada: Browser, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, urls = store.new_job("big"), [f"https://big.example/drop/{number}" for number in range(40)]
+    store.seed("https://big.example/", *urls, job=job)
+    store.connection.execute("UPDATE url_frontier SET depth = 1 WHERE url LIKE '%/drop/%'")
+    go_on = threading.Event()
+    counted = scope_preview.preview
+
+    def late(*given: Any, **more: Any) -> ScopePreview:
+        assert go_on.wait(30)
+        return counted(*given, **more)
+
+    monkeypatch.setattr(job_scope, "_AT_ONCE", 0)
+    monkeypatch.setattr(scope_preview, "preview", late)
+    rules: dict[str, Any] = {"scope": "host", "include": "", "exclude": "/drop/", "max_depth": ""}
+    first = ada.send("/jobs/big/scope", "/jobs/big/scope/preview", **rules)
+    assert "Removes about 40 waiting URLs, returns about 0" in first.words
+    assert "All of them are being counted" in first.words
+    go_on.set()
+    wait_for(lambda: "Removes 40 waiting URLs" in ada.send("/jobs/big/scope", "/jobs/big/scope/preview", **rules).words)
 
 
 def test_rules_are_previewed_applied_and_undone(ada: Browser, rita: Browser, store: Store) -> None:

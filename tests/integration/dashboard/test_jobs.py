@@ -46,6 +46,15 @@ def test_the_list_shows_filters_orders_and_pages(api: Api, ada: Browser, store: 
     assert ada.get("/jobs", cursor="nonsense").status == 422
 
 
+def test_the_overview_lists_jobs_under_way_the_crawled_ones_first(ada: Browser, store: Store) -> None:
+    make(store, "old", "paused", "crawled", "new", "ended")
+    store.new_job("empty")
+    for name, state in (("paused", "paused"), ("crawled", "processing"), ("ended", "cancelled")):
+        store.connection.execute("UPDATE crawl_jobs SET state = %s WHERE name = %s", (state, name))
+    shown = ada.get("/overview").text
+    assert re.findall(r'<td><a class="name" href="/jobs/([^"]+)">', shown) == ["crawled", "new", "old", "paused"]
+
+
 def test_hostile_names_are_text(ada: Browser, store: Store) -> None:
     store.new_job(HOSTILE)
     page = ada.get("/jobs")

@@ -1,9 +1,11 @@
 """Pages in the dashboard: search, everything about one page, actions, purge."""
 
+import html as markup
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
@@ -218,6 +220,18 @@ def test_versions_and_what_changed(beside: Browser, crawls: Crawls) -> None:
     assert '<span class="place">@@' in older.text
     assert 'value="1" aria-label="Version 1 as the older one" checked' in older.text
     assert "has no version 9" in beside.get("/pages/changes", url=url, newer=9).notice
+    first = "/pages/source?" + urlencode({"url": url, "job": "shop", "version": 1})
+    assert markup.escape(first) in page.text
+    for tab, path in (("source", first), ("text", first.replace("source", "text", 1))):
+        shown = beside.get(path)
+        assert f'id="{tab}"' in shown.text
+        assert "the price is 10 euro" in shown.words
+        assert "This is version 1." in shown.words
+    assert "sold" in beside.get("/pages/source", url=url, version=3).words
+    assert "sold" in beside.get("/pages/source", url=url).words
+    assert beside.get("/pages/source", url=url, version=9).status == 404
+    spoken = beside.client.get("/api/pages/source", params={"url": url, "version": 2}).json()
+    assert spoken["text"] == "the price is 12 euro"
     assert "must have the lower number" in beside.get("/pages/changes", url=url, older=2, newer=1).notice
 
 

@@ -153,7 +153,7 @@ def test_silent_runs_are_closed(operator: PageReader, at_work: Store) -> None:
     )
     assert at_work.value("SELECT status::text FROM crawl_runs WHERE worker = 'w-dead'") == "failed"
     for minutes in ("0", "soon", ""):
-        assert "must be a whole number" in operator.send("/workers", "/workers/close-silent-runs", minutes=minutes)
+        assert "must be a whole number" in operator.refused("/workers", "/workers/close-silent-runs", minutes=minutes)
 
 
 def test_a_user_may_look_and_release_nothing(viewer: PageReader, at_work: Store) -> None:

@@ -1,12 +1,14 @@
 """Settings of the planner: they hold for their statements and for no others, whatever happens."""
 
+from datetime import timedelta
+
 import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from holdfast.db.connection import Database
-from holdfast.db.planner_hints import fetch_with_settings
+from holdfast.db.planner_hints import fetch_with_settings, limited_to
 from holdfast.jobs.queries import jobs
 from holdfast.workers import queries as run_lists
 from tests.support.factories import Store
@@ -65,6 +67,18 @@ def test_a_transaction_around_it_goes_on(store: Store) -> None:
             fetch_with_settings(store.connection, SETTINGS, "SELECT 1 / 0", {})
         assert settings(store.connection) == usual
         assert status(store.connection) is TransactionStatus.INTRANS
+    assert store.value("SELECT count(*) FROM crawl_jobs WHERE name = 'before'") == 1
+
+
+def test_a_statement_that_takes_too_long_is_cancelled_and_the_transaction_goes_on(store: Store) -> None:
+    with store.connection.transaction():
+        limit = store.value("SHOW statement_timeout")
+        store.new_job("before")
+        with pytest.raises(psycopg.errors.QueryCanceled), limited_to(store.connection, timedelta(milliseconds=10)):
+            store.connection.execute("SELECT pg_sleep(30)")
+        with limited_to(store.connection, timedelta(minutes=1)):
+            assert store.value("SHOW statement_timeout") == "1min"
+        assert store.value("SHOW statement_timeout") == limit
     assert store.value("SELECT count(*) FROM crawl_jobs WHERE name = 'before'") == 1
 
 

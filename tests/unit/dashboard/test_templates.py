@@ -40,6 +40,20 @@ def test_a_post_form_has_the_hidden_fields() -> None:
     assert found == []
 
 
+def test_no_field_is_filled_with_a_text_that_is_cut() -> None:
+    """What a field shows is sent back, and stored."""
+    field = re.compile(r"<input\b(?:[^>{]|\{\{.*?\}\}|\{%.*?%\})*>|<textarea\b.*?</textarea>", re.DOTALL)
+    printed = re.compile(r"value=\"\{\{.*?\}\}|>(?:\{\{ \"\\n\" \}\})?\{\{.*?\}\}(?=</textarea>)")
+    found = [
+        f"{path.relative_to(TEMPLATES)}: {value}"
+        for path in sorted(TEMPLATES.rglob("*.html"))
+        for one in field.findall(path.read_text("utf-8"))
+        for value in printed.findall(one)
+        if "|whole" not in value
+    ]
+    assert found == []
+
+
 def test_all_templates_compile() -> None:
     names = environment().list_templates()
     assert len(names) > 50

@@ -11,7 +11,7 @@ from holdfast.alerts.service import AlertService
 from holdfast.api.app_services import AppServices, Services
 from holdfast.api.forms import Form, read_form
 from holdfast.api.pagination import decode_id_cursor
-from holdfast.dashboard.lists import ROWS, id_page, read_list
+from holdfast.dashboard.lists import ROWS, id_page, list_at
 from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
@@ -24,31 +24,33 @@ _FIRING: Final = 250
 """Alerts that may fire at the same time: 50 of each kind."""
 
 
-def read_firing(services: AppServices, _parameters: Parameters) -> Mapping[str, Any]:
-    """Return the alerts that fire now, the newest first."""
-    return {"firing": _in_words(AlertService(services.database).list(active=True, limit=_FIRING))}
+def read_alerts(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return the alerts that fire now and the list of resolved ones, the newest first."""
+    service = AlertService(services.database)
+
+    def read(form: Form) -> Page[Alert]:
+        before = decode_id_cursor(form.text("cursor"))
+        return id_page(service.list(active=False, before=before, limit=ROWS))
+
+    shown = list_at("/alerts", parameters, read)
+    return {
+        "firing": _in_words(service.list(active=True, limit=_FIRING)),
+        "shown": shown,
+        "past": _in_words(shown.rows),
+    }
 
 
-VIEW: Final = live_view("alerts", read_firing, {"alerts-firing": "alerts/_firing.html"})
+VIEW: Final = live_view(
+    "alerts", read_alerts, {"alerts-firing": "alerts/_firing.html", "alerts-past": "alerts/_past.html"}
+)
 
 
 @router.get("/alerts")
 def alerts(context: Context, services: Services) -> Response:
     """The alerts that fire, and the list of resolved ones."""
-
-    def read(form: Form) -> Page[Alert]:
-        before = decode_id_cursor(form.text("cursor"))
-        return id_page(AlertService(services.database).list(active=False, before=before, limit=ROWS))
-
-    shown = read_list(context, read)
-    return context.page(
-        "alerts/list.html",
-        notice=shown.notice,
-        shown=shown,
-        past=_in_words(shown.rows),
-        live=VIEW.address({}),
-        **read_firing(services, {}),
-    )
+    parameters = context.request.query_params
+    values = read_alerts(services, parameters)
+    return context.page("alerts/list.html", **values, notice=values["shown"].notice, live=VIEW.address(parameters))
 
 
 @router.post("/alerts/acknowledge")

@@ -11,12 +11,14 @@ from holdfast.api.pagination import CursorText
 from holdfast.api.request_types import Filter, JobName
 from holdfast.api.responses import log_failures
 from holdfast.dashboard.job_fields import FLAGS, LABELS, LINES, job_path
-from holdfast.dashboard.live import Parameters, live_view
+from holdfast.dashboard.lists import filled, pager
+from holdfast.dashboard.live import Parameters, id_of, live_view
 from holdfast.dashboard.rendering import Context, PageContext
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
 from holdfast.errors import UsageError
-from holdfast.jobs.records import DOMAIN_STATES, Job
+from holdfast.jobs.live import JobBreakdown
+from holdfast.jobs.records import DOMAIN_STATES, Job, JobDepths
 from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import JobSpec
@@ -26,6 +28,8 @@ router = page_router()
 _DOMAINS: Final = 10
 """Domains on the page of a job."""
 _ROWS: Final = 50
+_MANY_DOMAINS: Final = 5_000
+"""Of a job with more domains, only the sums are read each time: statuses, waits and depths are those of some seconds ago."""
 _FETCHING: Final = 5
 """Requests in flight that are listed."""
 
@@ -33,8 +37,16 @@ _FETCHING: Final = 5
 def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
     """Return what the regions of the page show. Raises NotFound."""
     service = services.jobs(LOCAL_ADMIN)
-    job = service.show(int(parameters["id"]))
-    live, pace = service.live(job.id)
+    job = service.show(id_of(parameters))
+    counted: JobBreakdown | None = None
+    depths: JobDepths | None = None
+    if many := job.domains > _MANY_DOMAINS:
+        counted = services.job_breakdowns.latest(job.id, wait=0)
+        depths = counted.depths if counted else None
+        live, pace = service.live_by_breakdown(job, counted)
+    else:
+        live, pace = service.live(job.id)
+        depths = service.depths(job.id)
     waits = [wait.text(live.figures.now) for wait in live.waits]
     return {
         "job": job,
@@ -45,13 +57,27 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
         "fetching": live.fetching[:_FETCHING],
         "waits": list(dict.fromkeys(waits)),
         "causes": live.causes,
-        "summary": services.job_summaries.latest(job.id),
-        "depths": service.depths(job.id),
+        "summary": services.job_summaries.latest(job.id, wait=0 if many else 0.2),
+        "depths": depths,
+        "many": many,
+        "counted_at": counted.figures.now if counted else None,
         "domains": service.domains(job.id, limit=_DOMAINS).rows,
         "more_domains": job.domains > _DOMAINS,
     }
 
 
+def read_domains(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return what the region of the list of domains shows. Raises NotFound, UsageError."""
+    service = services.jobs(LOCAL_ADMIN)
+    job = service.show(id_of(parameters))
+    shown = {name: value for name, value in parameters.items() if name != "id"}
+    after = decode_cursor(shown.get("cursor"), str, int)
+    found = service.domains(job.id, shown.get("state"), after=after, limit=_ROWS)
+    address = job_path(job)
+    return {"job": job, "address": address, "domains": found.rows, **pager(f"{address}/domains", shown, found.next)}
+
+
+DOMAINS: Final = live_view("job-domains", read_domains, {"job-domains": "jobs/_domains.html"})
 VIEW: Final = live_view(
     "job",
     read,
@@ -66,14 +92,13 @@ VIEW: Final = live_view(
 @router.get("/jobs/{job}")
 def job_page(job: JobName, context: Context) -> Response:
     """How a job stands."""
-    found = job_of(context, job)
-    parameters = {"id": str(found.id)}
+    parameters = {"id": str(context.services.jobs(context.caller).id_of(job))}
     values = read(context.services, parameters)
     return context.page(
         "jobs/job.html",
         **{**values, **tab(values["job"], "")},
         live=VIEW.address(parameters),
-        options=options_of(found),
+        options=options_of(values["job"]),
     )
 
 
@@ -81,17 +106,13 @@ def job_page(job: JobName, context: Context) -> Response:
 def job_domains(job: JobName, context: Context, state: Filter = None, cursor: CursorText = None) -> Response:
     """The domains of a job."""
     found = job_of(context, job)
-    page = context.services.jobs(context.caller).domains(
-        found.id, state or None, after=decode_cursor(cursor, str, int), limit=_ROWS
-    )
+    parameters = filled(id=str(found.id), state=state, cursor=cursor)
     return context.page(
         "jobs/domains.html",
-        **tab(found, "domains"),
-        domains=page.rows,
+        **{**read_domains(context.services, parameters), **tab(found, "domains")},
         states=DOMAIN_STATES,
         state=state or "",
-        next_page=context.next_page(page.next),
-        first_page=context.with_query(cursor=None) if cursor else "",
+        live="" if cursor else DOMAINS.address(parameters),
     )
 
 

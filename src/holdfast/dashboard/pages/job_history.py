@@ -17,6 +17,8 @@ from holdfast.model.cursor import decode_cursor
 router = page_router()
 
 _ROWS: Final = 50
+_COUNTED: Final = 2_000
+"""Pages of each kind of change that are counted; the page shows "2,000+" for more."""
 
 
 @router.get("/jobs/{job}/compare")
@@ -27,7 +29,7 @@ def compare(job: JobName, context: Context, kind: Filter = None, cursor: CursorT
     if kind and kind not in set(PageChange):
         raise UsageError(f"A page is {', '.join(PageChange)}; not {kind!r}.")
     try:
-        comparison = service.compare(found.id)
+        comparison = service.compare(found.id, _COUNTED)
     except NotFound:  # it was never crawled
         return context.page("jobs/compare.html", **tab(found, "compare"), comparison=None)
     chosen = PageChange(kind) if kind else _first(comparison)

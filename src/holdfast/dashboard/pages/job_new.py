@@ -80,7 +80,8 @@ def plan_job(context: Context, request: Request) -> Response:
     plan = None
     if not problems.found:
         try:
-            plan = context.services.jobs(context.caller).plan(context.services.crawls, replace(wanted, secrets=None))
+            service, crawls = context.services.jobs(context.caller), context.services.crawls
+            plan = service.plan(crawls, replace(wanted, secrets=None), seeds.seeds)
         except HoldfastError as problem:
             problems.found["name" if "job called" in str(problem) else ""] = str(problem)
     return _form(context, values, problems, status=200 if plan else 422, plan=plan, bad_lines=seeds.bad)

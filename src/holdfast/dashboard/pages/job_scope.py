@@ -15,7 +15,7 @@ from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobs.api import ScopeChange
-from holdfast.jobs.edits import follow_up
+from holdfast.jobs.edits import ScopeEdit, follow_up
 from holdfast.jobs.records import Job, ScopePreview
 from holdfast.model.job import JobSpec
 from holdfast.model.scope import RULES
@@ -23,6 +23,10 @@ from holdfast.model.scope import RULES
 router = page_router()
 
 _RULES: Final = tuple(RULES)
+_AT_ONCE: Final = 10_000
+"""URLs that are all counted while the page waits."""
+_WAIT: Final = 0.05
+"""Seconds that the preview of a job with more URLs waits for the counts."""
 
 
 @router.get("/jobs/{job}/scope")
@@ -40,13 +44,21 @@ def preview(job: JobName, context: Context, request: Request) -> Response:
     values = values_of_spec(JobSpec.from_json(found.spec)) | {
         name: value for name, value in values_of_form(form).items() if name in _RULES
     }
-    changes, previewed = _changes(form, problems), None
+    changes, previewed, counting = _changes(form, problems), None, False
     if not problems.found:
         try:
-            previewed = context.services.jobs(context.caller).preview_scope(found.id, changes)
+            previewed, counting = _preview(context, found, changes)
         except HoldfastError as problem:
             problems.found[_field(problem)] = str(problem)
-    return _page(context, found, values, problems, preview=previewed, version=form.integer("version", "version"))
+    return _page(
+        context,
+        found,
+        values,
+        problems,
+        preview=previewed,
+        counting=counting,
+        version=form.integer("version", "version"),
+    )
 
 
 @router.post("/jobs/{job}/scope")
@@ -80,6 +92,16 @@ def undo(job: JobName, context: Context, request: Request, after: BackgroundTask
     )
 
 
+def _preview(context: PageContext, job: Job, changes: dict[str, Any]) -> tuple[ScopePreview, bool]:
+    """The counts of all URLs, if they are known soon; else an estimate, and that they are being counted for the next time."""
+    service = context.services.jobs(context.caller)
+    if not changes or job.waiting + job.denied <= _AT_ONCE:
+        return service.preview_scope(job.id, changes), False
+    edit = ScopeEdit.of(job.id, job.version, changes)
+    counted = context.services.scope_previews.latest(edit, _WAIT)
+    return (counted, False) if counted else (service.preview_scope(job.id, changes, estimated=True), True)
+
+
 def _changes(form: Form, problems: Problems) -> dict[str, Any]:
     """The rules in a form, all of them: a field that was left empty is the default."""
     options = {name: value for name, value in read_options(form, problems).items() if name in _RULES and name in form}
@@ -99,6 +121,7 @@ def _page(
     problems: Problems,
     *,
     preview: ScopePreview | None = None,
+    counting: bool = False,
     version: int | None = None,
 ) -> Response:
     notice = None if problems.first is None else Notice("problem", problems.first)
@@ -110,6 +133,7 @@ def _page(
         values=values,
         problems=problems.found,
         preview=preview,
+        counting=counting,
         version=job.version if version is None else version,
         history=list(reversed(context.services.jobs(context.caller).scope_history(job.id))),
         **option_choices(context),

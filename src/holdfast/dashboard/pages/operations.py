@@ -9,12 +9,11 @@ from holdfast.api.app_services import AppServices, Services
 from holdfast.api.forms import Form, read_form
 from holdfast.api.pagination import decode_id_cursor
 from holdfast.api.request_types import Id
-from holdfast.dashboard.lists import ROWS, id_page, read_list
-from holdfast.dashboard.live import Parameters, live_view
+from holdfast.dashboard.lists import ROWS, id_page, list_at
+from holdfast.dashboard.live import Parameters, id_of, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
-from holdfast.errors import NotFound
 from holdfast.operations.handlers import VERIFY
 from holdfast.operations.records import Operation
 from holdfast.operations.service import STATES
@@ -24,25 +23,35 @@ router = page_router()
 
 def read_operation(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
     """Return one operation. Raises NotFound."""
-    operation_id = parameters.get("id", "")
-    if not (operation_id.isascii() and operation_id.isdigit() and len(operation_id) < 19):
-        raise NotFound("There is no such operation.")
-    return {"operation": services.operations.show(int(operation_id))}
+    return {"operation": services.operations.show(id_of(parameters))}
 
 
+def read_operations(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return the list of operations."""
+
+    def read(form: Form) -> Page[Operation]:
+        state, before = form.text("state"), decode_id_cursor(form.text("cursor"))
+        return id_page(services.operations.listing(state=state, before=before, limit=ROWS))
+
+    return {"shown": list_at("/operations", parameters, read)}
+
+
+LIST: Final = live_view("operations", read_operations, {"operations-list": "operations/_list.html"})
 VIEW: Final = live_view("operation", read_operation, {"operation": "operations/_operation.html"})
 
 
 @router.get("/operations")
 def operations(context: Context, services: Services) -> Response:
     """Operations, the newest first."""
-
-    def read(form: Form) -> Page[Operation]:
-        state, before = form.text("state"), decode_id_cursor(form.text("cursor"))
-        return id_page(services.operations.listing(state=state, before=before, limit=ROWS))
-
-    shown = read_list(context, read)
-    return context.page("operations/list.html", notice=shown.notice, shown=shown, states=STATES)
+    parameters = context.request.query_params
+    shown = read_operations(services, parameters)["shown"]
+    return context.page(
+        "operations/list.html",
+        notice=shown.notice,
+        shown=shown,
+        states=STATES,
+        live=LIST.address(parameters) if shown.moves else "",
+    )
 
 
 @router.post("/operations/verify")

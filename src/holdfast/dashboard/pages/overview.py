@@ -12,9 +12,7 @@ from holdfast.dashboard import time_range
 from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
-from holdfast.jobs.records import JobFilter
 from holdfast.model.auth import LOCAL_ADMIN
-from holdfast.model.job import JobState
 from holdfast.stats.records import Point
 from holdfast.workers.records import WorkerFilter
 
@@ -28,25 +26,19 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
     """Return what the regions of the page show."""
     span = time_range.parse(parameters)
     points = services.stats.timeseries(span.since, span.until, span.step)
-    jobs = services.jobs(LOCAL_ADMIN)
-    running = [
-        job
-        for state in (JobState.PROCESSING, JobState.PENDING, JobState.PAUSED)
-        for job in jobs.page(JobFilter(state=state), limit=_SHOWN).rows
-        if job.waiting or job.pages
-    ]
     return {
         "stats": services.live_stats.snapshot(),
         "span": span,
         "points": points,
+        "bytes_per_second": [point.bytes / max(point.seconds, 1.0) for point in points],
         "growth": _growth(points),
         "statuses": services.stats.status_codes(span.since) if span.until is None else {},
-        "errors": services.stats.recent_errors()[:_SHOWN],
+        "errors": services.live_stats.recent_errors()[:_SHOWN],
         "workers": services.workers.page(WorkerFilter(alive=True), limit=_SHOWN).rows,
         "alerts": [
             (alert, describe(alert).cause) for alert in AlertService(services.database).list(active=True, limit=_SHOWN)
         ],
-        "jobs": running[:_SHOWN],
+        "jobs": services.jobs(LOCAL_ADMIN).under_way(_SHOWN),
         "volumes": services.storage.report().volumes,
     }
 

@@ -30,6 +30,7 @@ _DIFF: Final = {"+": "added", "-": "removed", "@": "place"}
 """Classes of the lines of a diff, by their first character."""
 _Url = Annotated[str, Query(min_length=1, max_length=4096)]
 _Job = Annotated[str | None, Query(max_length=255)]
+_Version = Annotated[int | None, Query(ge=1, le=INTEGER)]
 
 
 @router.get("/pages")
@@ -98,34 +99,36 @@ def _facts(services: Services, url: str, job: str | None) -> list[PageFacts]:
         return []
 
 
-def _shared(url: str, job: str | None, facts: Sequence[PageFacts], tab: str) -> dict[str, Any]:
+def _shared(
+    url: str, job: str | None, facts: Sequence[PageFacts], tab: str, version: int | None = None
+) -> dict[str, Any]:
     """What the heading and the tabs of a page need."""
     title = next((one.title for one in facts if one.title), None)
-    return {"url": url, "job": job, "facts": facts, "title": title, "tab": tab}
+    return {"url": url, "job": job, "facts": facts, "title": title, "tab": tab, "version_number": version}
 
 
 @router.get("/pages/text")
-def text(context: Context, url: _Url, job: _Job = None) -> Response:
+def text(context: Context, url: _Url, job: _Job = None, version: _Version = None) -> Response:
     """The visible text of the page."""
-    return _source(context, url, job or None, "text")
+    return _source(context, url, job or None, "text", version)
 
 
 @router.get("/pages/links")
-def links(context: Context, url: _Url, job: _Job = None) -> Response:
+def links(context: Context, url: _Url, job: _Job = None, version: _Version = None) -> Response:
     """The links on the page, from the archive."""
-    return _source(context, url, job or None, "links")
+    return _source(context, url, job or None, "links", version)
 
 
 @router.get("/pages/source")
-def source(context: Context, url: _Url, job: _Job = None) -> Response:
+def source(context: Context, url: _Url, job: _Job = None, version: _Version = None) -> Response:
     """The archived response: headers, and the body as text."""
-    return _source(context, url, job or None, "source")
+    return _source(context, url, job or None, "source", version)
 
 
-def _source(context: PageContext, url: str, job: str | None, tab: str) -> Response:
+def _source(context: PageContext, url: str, job: str | None, tab: str, version: int | None) -> Response:
     facts = context.services.pages.facts(url, job)
-    found = context.services.pages.source(url, job)
-    return context.page(f"pages/{tab}.html", **_shared(found.url, job, facts, tab), source=found)
+    found = context.services.pages.source(url, job, version=version)
+    return context.page(f"pages/{tab}.html", **_shared(found.url, job, facts, tab, version), source=found)
 
 
 @router.get("/pages/changes")

@@ -1,16 +1,19 @@
 """Proxies and the pools of domains: list, add, edit, enable, disable, test, delete; pools, health and cost. No page shows a password."""
 
 import io
-from typing import Final
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from fastapi import Request, Response
 
-from holdfast.api.app_services import Services
+from holdfast.api.app_services import AppServices, Services
 from holdfast.api.forms import Form, read_form
 from holdfast.api.pagination import decode_id_cursor, decode_list_cursor
 from holdfast.api.request_types import Domain, Id
 from holdfast.control.explain_text import CAN_NOT
-from holdfast.dashboard.lists import ROWS, id_page, read_list
+from holdfast.dashboard.lists import ROWS, id_page, list_at, read_list
+from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context, PageContext, query
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
@@ -37,12 +40,13 @@ router = page_router()
 _POOLS_SHOWN: Final = 500
 """Pools of a proxy that a page names."""
 _PROBLEMS_SHOWN: Final = 5
+_ADDRESS: Final = re.compile(r"(?:[A-Za-z0-9]+://)?[^\s:@,;|/]*(?::[^\s:@,;|/]*)?/?")
+"""A proxy without a user and a password, right or wrong; lists of proxies write those in many ways."""
 _PRIORITIES: Final = range(FIRST_PRIORITY, LAST_PRIORITY + 1)
 
 
-@router.get("/proxies")
-def proxies(context: Context, services: Services) -> Response:
-    """All proxies with their health and use."""
+def read_proxies(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return the list of proxies."""
 
     def read(form: Form) -> Page[Proxy]:
         order = form.text("order") or "oldest"
@@ -55,8 +59,19 @@ def proxies(context: Context, services: Services) -> Response:
         after = decode_list_cursor("proxies", order, form.text("cursor"))
         return services.proxies.page(where, order=order, after=after, limit=ROWS)
 
-    shown = read_list(context, read)
-    return context.page("proxies/list.html", notice=shown.notice, shown=shown)
+    return {"shown": list_at("/proxies", parameters, read)}
+
+
+LIST: Final = live_view("proxies", read_proxies, {"proxies-list": "proxies/_list.html"})
+
+
+@router.get("/proxies")
+def proxies(context: Context, services: Services) -> Response:
+    """All proxies with their health and use."""
+    parameters = context.request.query_params
+    shown = read_proxies(services, parameters)["shown"]
+    live = LIST.address(parameters) if shown.moves else ""
+    return context.page("proxies/list.html", notice=shown.notice, shown=shown, live=live)
 
 
 @router.get("/proxies/new")
@@ -69,15 +84,18 @@ def new(context: Context) -> Response:
 def add(context: Context, request: Request, services: Services) -> Response:
     """Add the proxies of a form, a line each; known ones stay as they are."""
     form = read_form(request)
-    if not form.lines("proxies"):
+    lines = "\n".join(form.all("proxies")).splitlines()
+    form.replace("proxies", _without_secrets(lines))
+    if not any(line.strip() for line in lines):
         raise UsageError("Fill in “Proxies”: one on each line, such as http://user:password@proxy.example:8080.")
-    file = io.BytesIO("\n".join(form.all("proxies")).encode())
+    file = io.BytesIO("\n".join(lines).encode())
     *_, done = import_file.load(services.proxies, file, _options(form), actor=context.caller.name)
     known = f" {plural(done.known, 'proxy', 'proxies')} known before, unchanged." if done.known else ""
     bad = " ".join(f"Line {one.line}: {one.problem}" for one in done.bad_lines[:_PROBLEMS_SHOWN])
     said = f"Added {plural(done.added, 'proxy', 'proxies')}.{known}"
     if done.bad:
-        return context.redirect("/proxies/new", problem=f"{said} {plural(done.bad, 'line')} refused. {bad}")
+        form.replace("proxies", _without_secrets([lines[one.line - 1] for one in done.bad_lines]))
+        return new(context.refused(form, f"{said} {plural(done.bad, 'line')} refused. {bad}"))
     return context.redirect(query("/proxies", order="newest"), said)
 
 
@@ -279,6 +297,11 @@ def _options(form: Form) -> ProxyOptions:
         max_requests_per_hour=form.integer("max_requests_per_hour", "Requests an hour"),
         allow_private=form.flag("allow_private"),
     )
+
+
+def _without_secrets(lines: Sequence[str]) -> str:
+    """Return the lines that a page may show again: those that are nothing but an address."""
+    return "\n".join(line for line in lines if _ADDRESS.fullmatch(line.strip()))
 
 
 def _pool_path(domain: str) -> str:

@@ -1,11 +1,13 @@
 """Storage: what the database and the folders of the server's machine take, how much room is left, and the last operations."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from fastapi import Response
 
-from holdfast.api.app_services import Services
+from holdfast.api.app_services import AppServices, Services
 from holdfast.control import database_admin
+from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
 
@@ -15,15 +17,25 @@ _OPERATIONS: Final = 5
 """Operations on the page."""
 
 
+def read(services: AppServices, _parameters: Parameters) -> Mapping[str, Any]:
+    """Return what the regions of the page show."""
+    return {"report": services.storage.report(), "operations": services.operations.listing(limit=_OPERATIONS)}
+
+
+VIEW: Final = live_view(
+    "storage", read, {"storage-figures": "storage/_figures.html", "storage-operations": "storage/_operations.html"}
+)
+
+
 @router.get("/storage")
 def storage(context: Context, services: Services) -> Response:
     """The storage report, facts about the database, and a form that verifies the store."""
     revision, needed = database_admin.revisions(services.database)
     return context.page(
         "storage/page.html",
-        report=services.storage.report(),
+        **read(services, {}),
         revision=revision,
         needed=needed,
         is_bundled=services.settings.database_url is None,
-        operations=services.operations.listing(limit=_OPERATIONS),
+        live=VIEW.address({}),
     )

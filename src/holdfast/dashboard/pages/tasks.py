@@ -10,13 +10,13 @@ from holdfast.api.app_services import AppServices, Services
 from holdfast.api.forms import Form, read_form
 from holdfast.api.pagination import decode_list_cursor
 from holdfast.api.request_types import Id
-from holdfast.dashboard.lists import ROWS, read_list
-from holdfast.dashboard.live import Parameters, live_view
+from holdfast.dashboard.lists import ROWS, list_at, read_list
+from holdfast.dashboard.live import Parameters, id_of, live_view
 from holdfast.dashboard.rendering import Context, query
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
 from holdfast.db.keyset_pagination import Page
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import UsageError
 from holdfast.model.duration import parse_units
 from holdfast.model.task import (
     DEFAULT_PRIORITY,
@@ -42,32 +42,8 @@ _HISTORY: Final = 20
 _PRIORITIES: Final = range(HIGHEST_PRIORITY, LOWEST_PRIORITY + 1)
 
 
-def read_counts(services: AppServices, _parameters: Parameters) -> Mapping[str, Any]:
-    """Return how many tasks are in each status."""
-    return {"counts": services.task_counts.get()}
-
-
-def read_task(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
-    """Return one task with its history. Raises NotFound."""
-    task_id = parameters.get("id", "")
-    if not (task_id.isascii() and task_id.isdigit() and len(task_id) < 19):
-        raise NotFound("There is no such task.")
-    task = services.tasks.story(int(task_id))
-    verdicts = OPERATIONS[task.status]
-    return {
-        "task": task,
-        "can": {operation.value for operation, verdict in verdicts.items() if verdict is OperationVerdict.ACT},
-        "history": services.tasks.history(task.id, limit=_HISTORY),
-    }
-
-
-COUNTS: Final = live_view("tasks", read_counts, {"task-counts": "tasks/_counts.html"})
-TASK: Final = live_view("task", read_task, {"task-now": "tasks/_now.html", "task-history": "tasks/_history.html"})
-
-
-@router.get("/tasks")
-def tasks(context: Context, services: Services) -> Response:
-    """Tasks by status, and the list."""
+def read_tasks(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return how many tasks are in each status, and the list."""
 
     def read(form: Form) -> Page[Task]:
         order = form.text("order") or "newest"
@@ -81,15 +57,37 @@ def tasks(context: Context, services: Services) -> Response:
         after = decode_list_cursor("tasks", order, form.text("cursor"))
         return services.tasks.page(where, order=order, after=after, limit=ROWS)
 
-    shown = read_list(context, read)
+    return {"counts": services.task_counts.get(), "shown": list_at("/tasks", parameters, read)}
+
+
+def read_task(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return one task with its history. Raises NotFound."""
+    task = services.tasks.story(id_of(parameters))
+    verdicts = OPERATIONS[task.status]
+    return {
+        "task": task,
+        "can": {operation.value for operation, verdict in verdicts.items() if verdict is OperationVerdict.ACT},
+        "history": services.tasks.history(task.id, limit=_HISTORY),
+    }
+
+
+LIST: Final = live_view("tasks", read_tasks, {"task-counts": "tasks/_counts.html", "tasks-list": "tasks/_list.html"})
+TASK: Final = live_view("task", read_task, {"task-now": "tasks/_now.html", "task-history": "tasks/_history.html"})
+
+
+@router.get("/tasks")
+def tasks(context: Context, services: Services) -> Response:
+    """Tasks by status, and the list."""
+    parameters = context.request.query_params
+    values = read_tasks(services, parameters)
+    shown = values["shown"]
     return context.page(
         "tasks/list.html",
+        **values,
         notice=shown.notice,
-        shown=shown,
         statuses=list(TaskStatus),
         priorities=_PRIORITIES,
-        live=COUNTS.address({}),
-        **read_counts(services, {}),
+        live=LIST.address(parameters) if shown.moves else "",
     )
 
 
@@ -123,7 +121,8 @@ def add(context: Context, request: Request, services: Services) -> Response:
         said += f" {plural(bulk.known, 'URL has', 'URLs have')} a task that has not ended, which stays as it is."
     if bulk.bad:
         lines = " ".join(f"Line {one.place}: {one.problem}" for one in bulk.bad_urls[:_PROBLEMS_SHOWN])
-        return context.redirect("/tasks/new", problem=f"{said} {plural(bulk.bad, 'line')} refused. {lines}")
+        form.replace("urls", "\n".join(urls[one.place - 1] for one in bulk.bad_urls))
+        return new(context.refused(form, f"{said} {plural(bulk.bad, 'line')} refused. {lines}"))
     return context.redirect(query("/tasks", batch=options.batch), said)
 
 
@@ -248,7 +247,7 @@ def batch(name: BatchName, context: Context, services: Services) -> Response:
         for status, count in found.tasks.items()
         if status in {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.PAUSED}
     )
-    return context.page("tasks/batch.html", batch=found, restartable=restartable)
+    return context.page("tasks/batch.html", batch=found, restartable=restartable, statuses=list(TaskStatus))
 
 
 @router.post("/batches/{name:path}/restart")

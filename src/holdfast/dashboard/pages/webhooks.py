@@ -10,7 +10,7 @@ from holdfast.api.app_services import AppServices, Services
 from holdfast.api.forms import Form, read_form
 from holdfast.api.pagination import decode_list_cursor
 from holdfast.api.request_types import Id
-from holdfast.dashboard.lists import ROWS, read_list
+from holdfast.dashboard.lists import ROWS, list_at
 from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context, query
 from holdfast.dashboard.route import page_router
@@ -22,17 +22,8 @@ from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState
 router = page_router()
 
 
-def read_counts(services: AppServices, _parameters: Parameters) -> Mapping[str, Any]:
-    """Return the outbox in numbers."""
-    return {"outbox": services.outbox_counts.get()}
-
-
-VIEW: Final = live_view("webhooks", read_counts, {"outbox": "webhooks/_outbox.html"})
-
-
-@router.get("/webhooks")
-def deliveries(context: Context, services: Services) -> Response:
-    """The outbox in numbers, and its messages."""
+def read_outbox(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return the outbox in numbers, and its messages."""
 
     def read(form: Form) -> Page[Delivery]:
         order = form.text("order") or "newest"
@@ -42,14 +33,26 @@ def deliveries(context: Context, services: Services) -> Response:
         after = decode_list_cursor("deliveries", order, form.text("cursor"))
         return services.webhooks.page(where, order=order, after=after, limit=ROWS)
 
-    shown = read_list(context, read)
+    return {"outbox": services.outbox_counts.get(), "shown": list_at("/webhooks", parameters, read)}
+
+
+VIEW: Final = live_view(
+    "webhooks", read_outbox, {"outbox": "webhooks/_outbox.html", "webhooks-list": "webhooks/_list.html"}
+)
+
+
+@router.get("/webhooks")
+def deliveries(context: Context, services: Services) -> Response:
+    """The outbox in numbers, and its messages."""
+    parameters = context.request.query_params
+    values = read_outbox(services, parameters)
+    shown = values["shown"]
     return context.page(
         "webhooks/list.html",
+        **values,
         notice=shown.notice,
-        shown=shown,
         states=list(DeliveryState),
-        live=VIEW.address({}),
-        **read_counts(services, {}),
+        live=VIEW.address(parameters) if shown.moves else "",
     )
 
 

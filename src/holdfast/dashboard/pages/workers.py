@@ -13,6 +13,7 @@ from holdfast.api.pagination import CursorText, decode_list_cursor
 from holdfast.api.request_types import Filter
 from holdfast.control.explain_text import visit_wait
 from holdfast.dashboard import text
+from holdfast.dashboard.lists import filled, pager
 from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
@@ -44,7 +45,7 @@ def read_list(services: AppServices, parameters: Parameters) -> Mapping[str, Any
         "workers": found.rows,
         "next_key": found.next,
         "activities": {one.name: _activity(one) for one in found.rows},
-        "stats": services.stats.snapshot(),
+        "stats": services.live_stats.snapshot(),
         "expired": sum(one.expired for one in found.rows),
         "is_filtered": alive is not None or bool(parameters.get("cursor")),
     }
@@ -97,6 +98,28 @@ def close_silent_runs(context: Context, request: Request) -> Response:
     return context.redirect("/workers", done)
 
 
+def read_runs(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return what the region of the list of runs shows. Raises UsageError, NotFound."""
+    status, job, worker, cursor = (parameters.get(name) or None for name in ("status", "job", "worker", "cursor"))
+    after = decode_list_cursor("runs", "newest", cursor)
+    found = services.workers.runs(RunFilter(status, job, worker), after=after, limit=_ROWS)
+    is_filtered = bool(status or job or worker)
+    return {"runs": found.rows, "is_filtered": is_filtered, **pager("/workers/runs", parameters, found.next)}
+
+
+def read_claims(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
+    """Return what the region of the list of claims shows. Raises UsageError, NotFound."""
+    worker, expired, cursor = (parameters.get(name) or None for name in ("worker", "expired", "cursor"))
+    where = ClaimFilter(worker, {"true": True, "false": False}.get(expired or ""))
+    found = services.workers.claims(where, after=decode_list_cursor("claims", "worker", cursor), limit=_ROWS)
+    is_filtered = bool(worker or expired)
+    return {"claims": found.rows, "is_filtered": is_filtered, **pager("/workers/claims", parameters, found.next)}
+
+
+RUNS: Final = live_view("runs", read_runs, {"runs-list": "workers/_runs.html"})
+CLAIMS: Final = live_view("claims", read_claims, {"claims-list": "workers/_claims.html"})
+
+
 @router.get("/workers/runs")
 def runs(
     context: Context,
@@ -106,16 +129,12 @@ def runs(
     cursor: CursorText = None,
 ) -> Response:
     """All runs, the newest first."""
-    where = RunFilter(status or None, job or None, worker or None)
-    after = decode_list_cursor("runs", "newest", cursor)
-    found = context.services.workers.runs(where, after=after, limit=_ROWS)
+    parameters = filled(status=status, job=job, worker=worker, cursor=cursor)
     return context.page(
         "workers/runs.html",
-        runs=found.rows,
+        **read_runs(context.services, parameters),
         statuses=RUN_STATUSES,
-        is_filtered=bool(status or job or worker),
-        next_page=context.next_page(found.next),
-        first_page=context.with_query(cursor=None) if cursor else "",
+        live="" if cursor else RUNS.address(parameters),
     )
 
 
@@ -127,14 +146,11 @@ def claims(
     cursor: CursorText = None,
 ) -> Response:
     """All claims, by worker."""
-    where = ClaimFilter(worker or None, {"true": True, "false": False}.get(expired))
-    found = context.services.workers.claims(where, after=decode_list_cursor("claims", "worker", cursor), limit=_ROWS)
+    parameters = filled(worker=worker, expired=expired, cursor=cursor)
     return context.page(
         "workers/claims.html",
-        claims=found.rows,
-        is_filtered=bool(worker or expired),
-        next_page=context.next_page(found.next),
-        first_page=context.with_query(cursor=None) if cursor else "",
+        **read_claims(context.services, parameters),
+        live="" if cursor else CLAIMS.address(parameters),
     )
 
 

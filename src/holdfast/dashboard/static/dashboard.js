@@ -5,6 +5,7 @@
 const zone = localStorage.getItem("holdfast-zone") === "utc" ? "UTC" : undefined;
 const options = { hourCycle: "h23", timeZone: zone };
 const dateFormat = new Intl.DateTimeFormat("sv-SE", { ...options, year: "numeric", month: "2-digit", day: "2-digit" });
+const minuteFormat = new Intl.DateTimeFormat("sv-SE", { ...options, hour: "2-digit", minute: "2-digit" });
 const timeFormat = new Intl.DateTimeFormat("sv-SE", { ...options, hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 function showTimes(root) {
@@ -15,7 +16,8 @@ function showTimes(root) {
     element.title = `${both} ${zone || Intl.DateTimeFormat().resolvedOptions().timeZone}`;
     const only = element.dataset.only;
     if (only === "title") continue;
-    element.textContent = only === "time" ? timeFormat.format(at) : only === "date" ? dateFormat.format(at) : both;
+    if (only === "short") element.textContent = `${dateFormat.format(at)} ${minuteFormat.format(at)}`;
+    else element.textContent = only ? { time: timeFormat, minute: minuteFormat, date: dateFormat }[only].format(at) : both;
   }
 }
 
@@ -24,6 +26,9 @@ const live = document.querySelector("[data-live]");
 const status = document.getElementById("live-status");
 const PLACES = 4; // a browser opens six connections to a host; pages beyond these places ask every few seconds instead
 const ASK_EVERY = 5000;
+const IDENTITY = ["id", "href", "form"];
+const VIEWERS = ["open"]; // attributes that the viewer changes
+const held = {}; // regions that are not shown yet
 let source = null;
 let retry = 1000;
 let timer = 0;
@@ -36,22 +41,66 @@ function say(kind, text) {
 }
 
 function swap(regions) {
-  for (const [id, html] of Object.entries(regions)) {
-    const region = document.getElementById(id);
-    if (!region) continue;
-    const open = new Set([...region.querySelectorAll("details[open][id]")].map((element) => element.id));
-    const focused = region.contains(document.activeElement) ? document.activeElement.id : "";
-    region.innerHTML = html;
-    for (const name of open) {
-      const details = document.getElementById(name);
-      if (details) details.open = true;
-    }
-    if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
-    showTimes(region);
-    enableZoom(region);
-  }
-  say("live", "Live");
+  Object.assign(held, regions);
+  if (show()) say("live", "Live");
+  else say("paused", "Paused while text is selected");
   retry = 1000;
+}
+
+function show() {
+  // A region in which the viewer has selected text is shown later. Returns whether all are shown.
+  const selection = getSelection();
+  const selected = selection.isCollapsed ? null : selection.getRangeAt(0);
+  for (const [id, html] of Object.entries(held)) {
+    const region = document.getElementById(id);
+    if (region && selected?.intersectsNode(region)) continue;
+    delete held[id];
+    if (region) update(region, html);
+  }
+  return Object.keys(held).length === 0;
+}
+
+function update(region, html) {
+  const wanted = document.createElement("template");
+  wanted.innerHTML = html;
+  showTimes(wanted.content);
+  const focused = region.contains(document.activeElement) ? document.activeElement : null;
+  patch(region, wanted.content);
+  if (!focused || focused.isConnected) return;
+  const same = focused.id
+    ? document.getElementById(focused.id)
+    : [...region.querySelectorAll("a")].find((link) => link.href === focused.href);
+  same?.focus({ preventScroll: true });
+}
+
+function patch(element, wanted) {
+  // Elements stay, with what the viewer does to them: focus, scroll, an open table, a pressed button. A link or a button for something else is another one.
+  const children = [...wanted.childNodes];
+  children.forEach((child, place) => {
+    const known = element.childNodes[place];
+    if (!known) element.append(child);
+    else if (known.isEqualNode(child)) return;
+    else if (!isSame(known, child)) known.replaceWith(child);
+    else if (known.nodeType === Node.ELEMENT_NODE) {
+      patchAttributes(known, child);
+      patch(known, child);
+    } else known.data = child.data;
+  });
+  while (element.childNodes.length > children.length) element.lastChild.remove();
+}
+
+function isSame(known, child) {
+  if (known.nodeName !== child.nodeName || (known.nodeName === "BUTTON" && known.value !== child.value)) return false;
+  return known.nodeType !== Node.ELEMENT_NODE || IDENTITY.every((name) => known.getAttribute(name) === child.getAttribute(name));
+}
+
+function patchAttributes(known, child) {
+  // By their names: a list of `attributes` makes a node of each, which stays as long as the element does.
+  for (const name of known.getAttributeNames()) if (!child.hasAttribute(name) && !VIEWERS.includes(name)) known.removeAttribute(name);
+  for (const name of child.getAttributeNames()) {
+    const value = child.getAttribute(name);
+    if (known.getAttribute(name) !== value && !VIEWERS.includes(name)) known.setAttribute(name, value);
+  }
 }
 
 function lost() {
@@ -138,40 +187,40 @@ if (live) {
       connect();
     }
   });
+  document.addEventListener("selectionchange", () => {
+    if (Object.keys(held).length && show() && status?.dataset.kind === "paused") say("live", "Live");
+  });
   window.addEventListener("pagehide", disconnect);
   window.addEventListener("pageshow", connect);
   connect();
 }
 
 // ---- Zoom of charts: drag over a span -----------------------------------------------------------------------------------
-function enableZoom(root) {
-  for (const plot of root.querySelectorAll("[data-zoom]")) {
-    plot.addEventListener("pointerdown", (start) => {
-      const box = plot.getBoundingClientRect();
-      const from = new Date(plot.dataset.from).getTime();
-      const span = new Date(plot.dataset.to).getTime() - from;
-      const at = (event) => from + (Math.min(Math.max(event.clientX - box.left, 0), box.width) / box.width) * span;
-      plot.setPointerCapture(start.pointerId);
-      plot.addEventListener(
-        "pointerup",
-        (end) => {
-          const [first, last] = [at(start), at(end)].sort((one, other) => one - other);
-          if (Math.abs(end.clientX - start.clientX) < 8 || last - first < 60000) return;
-          const address = new URL(location.href);
-          address.searchParams.set("since", new Date(first).toISOString());
-          address.searchParams.set("until", new Date(last).toISOString());
-          address.searchParams.delete("range");
-          location.assign(address);
-        },
-        { once: true },
-      );
-    });
-  }
-}
+document.addEventListener("pointerdown", (start) => {
+  // One listener for all charts, also those of regions that come later.
+  const plot = start.target.closest?.("[data-zoom]");
+  if (!plot) return;
+  const box = plot.getBoundingClientRect();
+  const from = new Date(plot.dataset.from).getTime();
+  const span = new Date(plot.dataset.to).getTime() - from;
+  const at = (event) => from + (Math.min(Math.max(event.clientX - box.left, 0), box.width) / box.width) * span;
+  plot.setPointerCapture(start.pointerId);
+  plot.onpointerup = (end) => {
+    plot.onpointerup = null;
+    const [first, last] = [at(start), at(end)].sort((one, other) => one - other);
+    if (Math.abs(end.clientX - start.clientX) < 8 || last - first < 60000) return;
+    const address = new URL(location.href);
+    address.searchParams.set("since", new Date(first).toISOString());
+    address.searchParams.set("until", new Date(last).toISOString());
+    address.searchParams.delete("range");
+    location.assign(address);
+  };
+});
 
 // ---- Theme and time zone ------------------------------------------------------------------------------------------------
 document.getElementById("theme")?.addEventListener("click", () => {
-  const dark = getComputedStyle(document.documentElement).colorScheme.includes("dark");
+  const chosen = document.documentElement.dataset.theme;
+  const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "light" : "dark";
   localStorage.setItem("holdfast-theme", document.documentElement.dataset.theme);
 });
@@ -188,6 +237,9 @@ document.addEventListener("submit", (event) => {
   const button = event.submitter;
   if (button && event.target.method === "post") setTimeout(() => (button.disabled = true), 0);
 });
+// The page of a refused form: its address is that of the page, so that loading it again does not send the form again.
+const shownFor = document.querySelector("main[data-address]");
+if (shownFor) history.replaceState(null, "", shownFor.dataset.address);
 window.addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button:disabled:not([data-off])")) button.disabled = false;
 });
@@ -198,4 +250,3 @@ for (const all of document.querySelectorAll("input[data-check-all]")) {
 }
 
 showTimes(document);
-enableZoom(document);

@@ -148,10 +148,10 @@ def last_crawl(connection: psycopg.Connection, job_id: int) -> ComparedCrawl | N
     return ComparedCrawl(*row) if row else None
 
 
-def counts(connection: psycopg.Connection, job_id: int, crawl: ComparedCrawl) -> dict[PageChange, int]:
-    """Return the pages of each kind, each at most `COUNT_LIMIT`, and of the unchanged those among as many that were fetched; of the first
+def counts(connection: psycopg.Connection, job_id: int, crawl: ComparedCrawl, limit: int) -> dict[PageChange, int]:
+    """Return the pages of each kind, each at most `limit`, and of the unchanged those among as many that were fetched; of the first
     crawl all pages are new."""
-    values = {"job": job_id, "crawl": crawl.id, "since": crawl.started_at, "unchanged": crawl.id, "limit": COUNT_LIMIT}
+    values = {"job": job_id, "crawl": crawl.id, "since": crawl.started_at, "unchanged": crawl.id, "limit": limit}
 
     def count(listing: Listing[Any], *filters: str, also: str = "true", **more: object) -> int:
         where = " AND ".join([listing.condition, *(f"({listing.filters[name]})" for name in filters)])

@@ -4,7 +4,7 @@ The rule: the time is bounded. Up to EXACT URLs are counted; of more, a sample i
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
@@ -18,6 +18,7 @@ SAMPLE: Final = 50_000
 """URLs of the job in a sample."""
 READ: Final = 300_000
 """URLs of all jobs that a sample may read."""
+K = TypeVar("K", int, str)
 _STATES: Final = ("waiting", "done", "denied", "failed")
 
 _TOTALS: Final = """
@@ -58,13 +59,13 @@ def depths(connection: psycopg.Connection, job: Job) -> JobDepths:
     return JobDepths(job_id=job.id, job=job.name, estimated=estimated, **counts, depths=shown)
 
 
-def scale(sample: Mapping[int, int], total: int) -> dict[int, int]:
+def scale(sample: Mapping[K, int], total: int) -> dict[K, int]:
     """Scale the counts of a sample so that their sum is `total`; the largest remainders are rounded up. An empty sample stays empty."""
     seen = sum(sample.values())
     if not seen:
         return dict(sample)
-    scaled = {depth: count * total // seen for depth, count in sample.items()}
-    by_remainder = sorted(sample, key=lambda depth: (-(sample[depth] * total % seen), depth))
-    for depth in by_remainder[: total - sum(scaled.values())]:
-        scaled[depth] += 1
+    scaled = {key: count * total // seen for key, count in sample.items()}
+    by_remainder = sorted(sample, key=lambda key: (-(sample[key] * total % seen), key))
+    for key in by_remainder[: total - sum(scaled.values())]:
+        scaled[key] += 1
     return scaled

@@ -39,6 +39,11 @@ _ALL_JOBS: Final = _JOBS.format(each="", of_it="", wanted="")
 _SOME_JOBS: Final = _JOBS.format(
     each="LATERAL", of_it="WHERE job_id = j.id", wanted="AND j.id = ANY(%(jobs)s::bigint[])"
 )
+_UNDER_WAY: Final = """
+SELECT o.id FROM unnest(ARRAY['processing', 'pending', 'paused']::job_state[]) WITH ORDINALITY s (state, place)
+CROSS JOIN LATERAL (SELECT j.id FROM crawl_jobs j WHERE j.state = s.state AND j.deleted_at IS NULL ORDER BY j.id DESC LIMIT %(limit)s) o
+ORDER BY s.place, o.id DESC
+"""
 # By bitmaps, which take half the time where a job has work on many domains: the planner believes that to walk along an index is as good.
 _BY_BITMAPS: Final = {"enable_indexscan": "off", "max_parallel_workers_per_gather": "0"}
 _ONE_BY_ONE: Final = _BY_BITMAPS | {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
@@ -74,6 +79,14 @@ def get(connection: psycopg.Connection, job_id: int) -> Job:
     return found[0]
 
 
+def under_way(connection: psycopg.Connection, limit: int) -> list[Job]:
+    """Return jobs that are crawled, wait or are paused, in this order, the newest first; without those that have nothing to crawl and no
+    page. Looks at `limit` of each state."""
+    ids = [job_id for (job_id,) in connection.execute(_UNDER_WAY, {"limit": limit})]
+    found = _by_ids(connection, ids)
+    return [job for job_id in ids if (job := found.get(job_id)) is not None and (job.waiting or job.pages)][:limit]
+
+
 def everything(connection: psycopg.Connection) -> list[Job]:
     """Return all jobs. Reads all domains of all of them."""
     return fetch_with_settings(connection, _BY_BITMAPS, _ALL_JOBS, {}, row_factory=_as_job)
@@ -81,6 +94,8 @@ def everything(connection: psycopg.Connection) -> list[Job]:
 
 def some(connection: psycopg.Connection, job_ids: Sequence[int]) -> list[Job]:
     """Return those of these jobs that exist, by id. Reads all their domains."""
+    if not job_ids:
+        return []
     return fetch_with_settings(connection, _ONE_BY_ONE, _SOME_JOBS, {"jobs": list(job_ids)}, row_factory=_as_job)
 
 

@@ -5,17 +5,22 @@ domain (`actions`). A chunk is one transaction, which locks the job first: the j
 were retried.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from shlex import quote
-from typing import Final
+from typing import Any, Final
 
 import psycopg
+from psycopg.rows import dict_row
 
 from holdfast.db import claimable, crawls, jobs
+from holdfast.db.planner_hints import limited_to
 from holdfast.db.url_reasons import CODE
 from holdfast.errors import Refused
 from holdfast.jobs.queries import actions
+from holdfast.jobs.queries.depths import scale
 from holdfast.model.job import Job, JobKind, JobState
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.url_reason import state_of
@@ -24,6 +29,10 @@ CHUNK: Final = 500
 """Domains that are locked at once."""
 COUNTED: Final = 100_000
 """URLs that are counted before a retry; of more it is only known that there are more."""
+SAMPLE: Final = 10_000
+"""URLs of the job in the sample of an estimate."""
+READ: Final = 300_000
+"""URLs of all jobs that an estimate may read."""
 _ENDED: Final = (JobState.COMPLETED, JobState.FAILED)
 _STATES: Final = (UrlState.FAILED, UrlState.DENIED, UrlState.DONE)
 
@@ -37,6 +46,16 @@ _COUNT: Final = """
 SELECT reason, count(*), count(DISTINCT domain_id) FROM ({rows} LIMIT %(limit)s) found GROUP BY GROUPING SETS ((reason), ())
 ORDER BY count(*) DESC, reason
 """
+_TOTALS: Final = """
+SELECT COALESCE(sum(failed), 0)::bigint AS failed, COALESCE(sum(denied), 0)::bigint AS denied, COALESCE(sum(done), 0)::bigint AS done,
+       (SELECT reltuples FROM pg_class WHERE oid = 'url_frontier'::regclass) AS known
+FROM job_domains WHERE job_id = %(job)s AND (%(domain)s::bigint IS NULL OR domain_id = %(domain)s)
+"""
+_SAMPLED: Final = f"""
+SELECT f.state::text, COALESCE({CODE}, ''), count(*) FROM url_frontier f TABLESAMPLE SYSTEM (%(percent)s)
+WHERE f.job_id = %(job)s AND (%(domain)s::bigint IS NULL OR f.domain_id = %(domain)s) AND f.state = ANY(%(states)s::frontier_state[])
+GROUP BY 1, 2
+"""  # noqa: S608 — composed of the constant above only
 _DOMAINS: Final = """
 SELECT jd.domain_id FROM job_domains jd
 WHERE jd.job_id = %(job)s AND jd.domain_id > %(after)s AND (%(domain)s::bigint IS NULL OR jd.domain_id = %(domain)s) AND ({some})
@@ -65,6 +84,8 @@ class Matching:
     urls: int
     domains: int
     by_reason: Mapping[str, int] = field(default_factory=dict)
+    estimated: bool = False
+    """By a sample, which knows no number of domains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +99,47 @@ class KnownUrl:
     """The code."""
 
 
-def count(connection: psycopg.Connection, job_id: int, reasons: Collection[str], domain_id: int | None) -> Matching:
-    """Count the URLs of a job that ended for one of these reasons, up to COUNTED and one more."""
+def count(
+    connection: psycopg.Connection,
+    job_id: int,
+    reasons: Collection[str],
+    domain_id: int | None,
+    *,
+    within: timedelta | None = None,
+) -> Matching:
+    """Count the URLs of a job that ended for one of these reasons, up to COUNTED and one more; if that takes longer than `within`,
+    estimate them.
+
+    Before: a transaction is open.
+    """
     rows = " UNION ALL ".join(_MATCHING.format(state=state, code=CODE) for state in _states(reasons))
     parameters = {"job": job_id, "domain": domain_id, "reasons": sorted(reasons), "limit": COUNTED + 1}
-    found = connection.execute(_COUNT.format(rows=rows), parameters, prepare=False).fetchall()
+    try:
+        with limited_to(connection, within):
+            found = connection.execute(_COUNT.format(rows=rows), parameters, prepare=False).fetchall()
+    except psycopg.errors.QueryCanceled:
+        if within is None:
+            raise
+        return _estimate(connection, job_id, reasons, domain_id)
     urls, domains = next(((urls, domains) for reason, urls, domains in found if reason is None), (0, 0))
     return Matching(urls, domains, {reason: urls for reason, urls, _ in found if reason is not None})
+
+
+def _estimate(connection: psycopg.Connection, job_id: int, reasons: Collection[str], domain_id: int | None) -> Matching:
+    """Estimate the URLs of these reasons by a sample of each state, which is scaled to the counters of the job."""
+    states = list(map(str, _states(reasons)))
+    values: dict[str, object] = {"job": job_id, "domain": domain_id, "states": states}
+    with connection.cursor(row_factory=dict_row) as cursor:
+        totals: dict[str, Any] = cursor.execute(_TOTALS, values).fetchone() or {}
+    urls = sum(totals[state] for state in states)
+    values["percent"] = 100 * min(1.0, SAMPLE / max(1, urls), READ / max(1.0, totals["known"]))
+    sampled: dict[str, dict[str, int]] = {state: {} for state in states}
+    for state, code, found in connection.execute(_SAMPLED, values, prepare=False):
+        sampled[state][code] = found
+    by_reason: Counter[str] = Counter()
+    for state, codes in sampled.items():
+        by_reason.update({code: n for code, n in scale(codes, totals[state]).items() if code in reasons and n})
+    return Matching(by_reason.total(), 0, dict(by_reason.most_common()), estimated=True)
 
 
 def known_urls(connection: psycopg.Connection, job_id: int, urls: Sequence[tuple[str, bytes]]) -> list[KnownUrl]:

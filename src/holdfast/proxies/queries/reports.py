@@ -39,13 +39,14 @@ CROSS JOIN LATERAL (
 """  # noqa: S608 — constants
 _USE: Final = "COALESCE(d.proxy_use, %(default)s)"
 _PERCENT: Final = "round(100.0 * (s.total_failures + s.proxy_failures) / NULLIF(s.requests, 0), 2)::float8"
+# The limit comes first: only the domains of the page are summed.
 _HEALTH: Final = f"""
 WITH pooled AS MATERIALIZED (
     SELECT domain_id AS id FROM domain_proxies GROUP BY domain_id UNION SELECT id FROM domains WHERE proxy_use IN ('pool', 'any')
 )
 SELECT d.domain, {_USE} AS use, s.*, {_PERCENT} AS failure_percent
-FROM pooled JOIN domains d USING (id) {_SUMS.format(use=_USE)}
-WHERE d.domain > %(after)s ORDER BY d.domain LIMIT %(limit)s
+FROM (SELECT o.* FROM pooled JOIN domains o USING (id) WHERE o.domain > %(after)s ORDER BY o.domain LIMIT %(limit)s) d
+{_SUMS.format(use=_USE)} ORDER BY d.domain
 """  # noqa: S608 — constants
 _HEALTH_OF: Final = f"""
 SELECT d.domain, {_USE} AS use, s.*, {_PERCENT} AS failure_percent FROM domains d {_SUMS.format(use=_USE)} WHERE d.domain = %(domain)s
