@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from holdfast.model.fetch_types import Anchor, ParsedPage
+from holdfast.model.fetch_types import Anchor, FoundImage, ParsedPage
 from holdfast.parse.framing import frame, read_frame
 from holdfast.parse.html import parse_page
 
@@ -47,7 +47,9 @@ def as_json(parsed: ParsedPage) -> dict[str, Any]:
 def from_json(reply: dict[str, Any]) -> ParsedPage:
     """Decode a parsed page from the pipe."""
     anchors = [Anchor(*one) for one in reply["anchors"]]
-    return ParsedPage(**reply | {"content_hash": bytes.fromhex(reply["content_hash"]), "anchors": anchors})
+    images = [FoundImage(*one) for one in reply["found_images"]]
+    content_hash = bytes.fromhex(reply["content_hash"])
+    return ParsedPage(**reply | {"content_hash": content_hash, "anchors": anchors, "found_images": images})
 
 
 def _send(stream: IO[bytes], message: dict[str, Any]) -> None:

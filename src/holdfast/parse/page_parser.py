@@ -153,8 +153,10 @@ class PageParser:
         x_robots_tag: str | None = None,
         before_waiting: Callable[[], None] | None = None,
         anchors: bool = False,
+        images: bool = False,
     ) -> ParsedPage:
-        """Parse a page. If only the fallback scan could read it, `problem` of the result says why. `anchors`: also the texts of links.
+        """Parse a page. If only the fallback scan could read it, `problem` of the result says why. `anchors`: also the texts of links;
+        `images`: also the images as records, of which the fallback scan finds none.
 
         A safe page is parsed at once; `before_waiting` is called before the call waits for a child process.
         """
@@ -166,6 +168,7 @@ class PageParser:
                 x_robots_tag=x_robots_tag,
                 links_per_page=self._links_per_page,
                 anchors=anchors,
+                images=images,
             )
         if before_waiting is not None:
             before_waiting()
@@ -174,6 +177,7 @@ class PageParser:
             "x_robots_tag": x_robots_tag,
             "links_per_page": self._links_per_page,
             "anchors": anchors,
+            "images": images,
         }
         reply = await self.processes[assess].parse(body, request)
         if isinstance(reply, ParsedPage):
