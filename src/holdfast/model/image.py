@@ -92,6 +92,40 @@ class ImageFacts:
         return FORMATS[self.format].extension if self.format else None
 
 
+@dataclass(frozen=True, slots=True)
+class ImageLink:
+    """An image on a page, found by a crawl."""
+
+    domain_id: int
+    """Of the page."""
+    job_id: int
+    page_key: bytes
+    """The key of the page's URL; `image_key` that of the image's."""
+    page_url: str
+    image_key: bytes
+    image_url: str
+    alt: str = ""
+    found_in: str = "img"
+    """As in `FoundImage`."""
+    discovery_type: str = "discovery"
+    """The kind of the page's row in the frontier: discovery or refresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedImage:
+    """What the URL of an image led to. Its bytes are in the store of images already."""
+
+    image_key: bytes
+    image_url: str
+    facts: ImageFacts | None = None
+    """None: it was not fetched, or is not modified; `problem` says which."""
+    file: str | None = None
+    """The key of the file; None: it is not stored."""
+    problem: str | None = None
+    """Why it is not stored: an outcome, or an `ImageProblem`. None with no facts: it is as it was."""
+    detail: str = ""
+
+
 def to_signed(number: int) -> int:
     """64 bits as the signed number that a bigint holds."""
     number &= _MASK
