@@ -13,6 +13,7 @@ Each message is one sentence that says what to do; each class has the exit code 
     │   ├── SchemaMismatch                the schema is older or newer than this Holdfast
     │   ├── RolledBack                    the connection broke; the transaction may be run again
     │   └── Unsettled                     the result of a transaction is unknown
+    ├── ImageStoreUnavailable         3   the files of images cannot be stored or read at present
     ├── NotFound                      4   no such domain, worker, job …
     ├── Refused                       5   the current state forbids it (or the operator said no)
     │   ├── ClaimLost                     another worker holds the claim now
@@ -71,6 +72,12 @@ class RolledBack(StoreError):
 
 class Unsettled(StoreError):
     """The result of a transaction could not be determined in time; it must not be run again."""
+
+
+class ImageStoreUnavailable(HoldfastError):
+    """The files of images cannot be stored or read at present: disk full, no connection, access denied. It may be tried again."""
+
+    exit_code = 3
 
 
 class NotFound(HoldfastError):

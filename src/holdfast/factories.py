@@ -17,12 +17,14 @@ from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
+    from holdfast.archive.image_store import ImageStore
     from holdfast.background.process import BackgroundServices
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.crawler.worker_context import WorkerConfig
     from holdfast.jobs.seed_import import SeedImporter
     from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
+    from holdfast.parse.image_check import ImageChecker
     from holdfast.storage.service import StorageService
 
 
@@ -106,6 +108,22 @@ def archive_folder(settings: Settings) -> Path:
     """The folder of the WARC archive. Raises UsageError if the data folder is another user's."""
     private.check(settings.data)
     return settings.data / "archive"
+
+
+def image_store(settings: Settings) -> "ImageStore":
+    """The store of image files. Raises UsageError if the data folder is another user's, SettingsError."""
+    from holdfast.archive.image_store import open_store
+
+    private.check(settings.data)
+    return open_store(settings.images, settings.data)
+
+
+def image_checker(settings: Settings) -> "ImageChecker":
+    """A checker of images, for one event loop."""
+    from holdfast.parse.image_check import ImageChecker, ImageLimits
+
+    limits = ImageLimits(settings.images.max_bytes, settings.images.max_pixels, settings.images.max_frames)
+    return ImageChecker(limits, deadline=settings.images.timeout.total_seconds(), processes=settings.images.processes)
 
 
 def log_folder(settings: Settings) -> Path:

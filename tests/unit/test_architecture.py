@@ -47,6 +47,8 @@ CONFINED = {
     "aiodns": {"fetch"},
     "pycares": {"fetch"},
     "selectolax": {"parse"},
+    "PIL": {"parse"},
+    "obstore": {"archive"},
     "isal": {"archive"},
     "warcio": set[str](),
     "procrastinate": {"background", "db"},

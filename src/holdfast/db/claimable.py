@@ -72,14 +72,16 @@ WHERE d.id = ANY(%(ids)s) AND d.status NOT IN ('blocked', 'unreachable')
 # The counts of a wake are of rows that are committed with it, so a fold never counts a row that is not there.
 _TAKE_WAKES: Final = """
 DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_after IS NULL AND again_key IS NULL
-RETURNING domain_id, job_id, inserted
+RETURNING domain_id, job_id, inserted, images_stored
 """
 _FOLD: Final = f"""
 WITH news AS ({_TAKE_WAKES}), sums AS (
-    SELECT domain_id, job_id, sum(inserted)::bigint AS inserted FROM news GROUP BY domain_id, job_id
+    SELECT domain_id, job_id, sum(inserted)::bigint AS inserted, sum(images_stored)::bigint AS images,
+           bool_or(images_stored = 0) AS of_urls
+    FROM news GROUP BY domain_id, job_id
 ), rows AS (
     INSERT INTO job_domains (domain_id, job_id, discovered, waiting)
-    SELECT domain_id, job_id, inserted, inserted FROM sums ORDER BY domain_id, job_id
+    SELECT domain_id, job_id, inserted, inserted FROM sums WHERE of_urls ORDER BY domain_id, job_id
     ON CONFLICT (domain_id, job_id) DO UPDATE SET
         discovered = job_domains.discovered + excluded.discovered,
         waiting = job_domains.waiting + excluded.waiting,
@@ -89,16 +91,17 @@ WITH news AS ({_TAKE_WAKES}), sums AS (
                   FROM domains d WHERE d.id = job_domains.domain_id) END,
         state = CASE WHEN excluded.waiting > 0 AND job_domains.state = 'done' THEN 'open' ELSE job_domains.state END
 ), per_domain AS (
-    SELECT s.domain_id, sum(s.inserted)::bigint AS inserted,
+    SELECT s.domain_id, sum(s.inserted)::bigint AS inserted, sum(s.images)::bigint AS images,
            sum(s.inserted) FILTER (WHERE j.kind = 'crawl' AND j.deleted_at IS NULL) > 0 AS woken
-    FROM sums s JOIN crawl_jobs j ON j.id = s.job_id GROUP BY s.domain_id
+    FROM sums s LEFT JOIN crawl_jobs j ON j.id = s.job_id GROUP BY s.domain_id
 )
 UPDATE domains d SET
     pages_discovered = d.pages_discovered + p.inserted,
     frontier_size = d.frontier_size + p.inserted,
-    frontier_updated_at = clock_timestamp()
+    images_stored = d.images_stored + p.images,
+    frontier_updated_at = CASE WHEN p.inserted > 0 THEN clock_timestamp() ELSE d.frontier_updated_at END
 FROM per_domain p WHERE d.id = p.domain_id
-RETURNING d.id, p.woken AND d.status = 'exhausted'
+RETURNING d.id, COALESCE(p.woken, false) AND d.status = 'exhausted'
 """  # noqa: S608 — composed of the constant above only
 
 # One URL each: for tasks, and for retries of single URLs. What changes is counted by what it was.

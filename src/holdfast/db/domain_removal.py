@@ -82,6 +82,10 @@ _DELETE_OTHERS: Final = {
     " FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
     "provenance": "DELETE FROM provenance t USING (SELECT id FROM provenance WHERE domain_id = %(id)s LIMIT %(few)s"
     " FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
+    "image_links": "DELETE FROM image_links t USING (SELECT ctid FROM image_links WHERE domain_id = %(id)s LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED) c WHERE t.ctid = c.ctid",
+    "domain_images": "DELETE FROM domain_images t USING (SELECT image_id FROM domain_images WHERE domain_id = %(id)s LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED) c WHERE t.domain_id = %(id)s AND t.image_id = c.image_id",
     "domain_proxies": "DELETE FROM domain_proxies t USING (SELECT id FROM domain_proxies WHERE domain_id = %(id)s ORDER BY proxy_id"
     " LIMIT %(few)s FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
     "domain_robots": "DELETE FROM domain_robots WHERE domain_id = %(id)s",
@@ -92,6 +96,8 @@ _DELETE_TOMBSTONE: Final = """
 DELETE FROM domains d WHERE d.id = %(id)s AND d.removed_at < clock_timestamp() - %(age)s
   AND NOT EXISTS (SELECT FROM url_frontier WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM job_domains WHERE domain_id = d.id)
   AND NOT EXISTS (SELECT FROM crawl_tasks WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM products WHERE domain_id = d.id)
+  AND NOT EXISTS (SELECT FROM provenance WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM domain_images WHERE domain_id = d.id)
+  AND NOT EXISTS (SELECT FROM image_links WHERE domain_id = d.id)
 """
 _TOMBSTONES: Final = """
 SELECT id FROM domains WHERE removed_at IS NOT NULL AND removed_at < clock_timestamp() - %(age)s ORDER BY id LIMIT %(limit)s

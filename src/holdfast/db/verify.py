@@ -186,6 +186,30 @@ STRUCTURE: Final[dict[str, str]] = {
           ON i.domain_id = r.domain_id AND i.url_key = r.url_key AND i.job_id = r.job_id AND i.parser = r.parser
         WHERE r.parsed_at IS NOT NULL GROUP BY r.domain_id, r.job_id, r.url_key, r.parser HAVING r.items <> count(i.url_key)
     """,
+    "I11 every image has a file whose name is its hash": """
+        SELECT id AS image_id, name, file FROM (SELECT id, encode(sha256, 'hex') AS name, file FROM images) i
+        WHERE file IS NULL OR split_part(file, '.', 1) <> substr(name, 1, 2) || '/' || substr(name, 3, 2) || '/' || name
+    """,
+    "I11 every image on a page, and every URL that led to one, has its image": """
+        SELECT 'provenance' AS table_name, domain_id, image_id FROM provenance p
+        WHERE NOT EXISTS (SELECT FROM images i WHERE i.id = p.image_id)
+        UNION ALL SELECT 'image_urls', NULL, image_id FROM image_urls u
+        WHERE image_id IS NOT NULL AND NOT EXISTS (SELECT FROM images i WHERE i.id = u.image_id)
+    """,
+    "I7 a domain stored as many images as its pages have": """
+        SELECT domain_id, COALESCE(counted, 0) AS counted, COALESCE(listed, 0) AS listed, COALESCE(found, 0) AS found
+        FROM (SELECT domain_id, sum(n)::bigint AS counted FROM (
+                SELECT id AS domain_id, images_stored AS n FROM domains WHERE images_stored <> 0 AND removed_at IS NULL
+                UNION ALL SELECT domain_id, images_stored FROM domain_wakes WHERE images_stored <> 0) both_kinds GROUP BY domain_id) c
+        FULL JOIN (SELECT domain_id, count(*) AS listed FROM domain_images GROUP BY domain_id) l USING (domain_id)
+        FULL JOIN (SELECT domain_id, count(DISTINCT image_id) AS found FROM provenance GROUP BY domain_id) p USING (domain_id)
+        WHERE (COALESCE(counted, 0), COALESCE(listed, 0)) IS DISTINCT FROM (COALESCE(found, 0), COALESCE(found, 0))
+          AND domain_id NOT IN (SELECT id FROM domains WHERE removed_at IS NOT NULL)
+    """,
+    "I11 no page waits for an image that is stored": """
+        SELECT l.domain_id, l.job_id, l.image_key FROM image_links l JOIN image_urls u ON u.url_key = l.image_key
+        WHERE u.image_id IS NOT NULL
+    """,
     "I13 no URL was tried more often than `politeness.retries` allows": """
         SELECT domain_id, job_id, url_key, attempts FROM url_frontier WHERE attempts > %(attempts)s
     """,

@@ -221,6 +221,7 @@ WITH chunk AS MATERIALIZED (
 ), old_news AS (
     DELETE FROM domain_wakes w USING counts c
     WHERE w.domain_id = c.domain_id AND w.job_id = c.job_id AND c.not_counted > 0 AND w.again_after IS NULL AND w.again_key IS NULL
+      AND w.images_stored = 0
 ), new_news AS (
     INSERT INTO domain_wakes (domain_id, job_id, inserted)
     SELECT domain_id, job_id, inserted - not_counted FROM counts WHERE not_counted > 0 AND inserted > not_counted ORDER BY domain_id, job_id

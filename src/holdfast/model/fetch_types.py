@@ -108,6 +108,21 @@ class Anchor(NamedTuple):
     rel: str
 
 
+class FoundImage(NamedTuple):
+    """An image of a page, with what the page says of it."""
+
+    href: str
+    """As written, without white space around it: the largest candidate of its element."""
+    found_in: str
+    """Where: img, srcset, picture, lazy, svg, og:image, link or json-ld."""
+    alt: str
+    width: int | None
+    """In pixels, as the page says it. Likewise the height."""
+    height: int | None
+    fallback: str | None
+    """Another URL of the same element, as written, for when the first one leads to no image."""
+
+
 @dataclass(slots=True)
 class ParsedPage:
     """The content of a page: text, links, metadata."""
@@ -155,6 +170,8 @@ class ParsedPage:
     """Links with their texts, in page order, also repeated ones and rel=nofollow. Only if they are asked for: a crawl needs none."""
     anchors_cut: int = 0
     """Anchors beyond the limit of a page."""
+    found_images: list[FoundImage] = field(default_factory=list)
+    """Images as records, one for each element. Only if they are asked for; `images` has all URLs of all elements."""
 
 
 @dataclass(frozen=True, slots=True)

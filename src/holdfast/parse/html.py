@@ -26,6 +26,7 @@ from holdfast.parse.html_tokens import (
     select_links,
     unique_hrefs,
 )
+from holdfast.parse.images import find_images
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
@@ -99,8 +100,10 @@ def parse_page(
     x_robots_tag: str | None = None,
     links_per_page: int = 1000,
     anchors: bool = False,
+    images: bool = False,
 ) -> ParsedPage:
-    """Parse a page: HTML, or plain text by its content type. URLs are as written, not resolved. `anchors`: also the texts of links."""
+    """Parse a page: HTML, or plain text by its content type. URLs are as written, not resolved. `anchors`: also the texts of links;
+    `images`: also the images as records."""
     encoded = charset.detect(body, content_type)
     if is_plain_text(content_type):
         text = collapse_whitespace(charset.decode(body[encoded.bom_length :], encoded.name))
@@ -109,7 +112,7 @@ def parse_page(
         markup = body[encoded.bom_length :] if encoded.bom_length else body
         if encoded.name != charset.UTF8:
             markup = charset.decode(markup, encoded.name).encode("utf-8", "replace")
-        parsed = parse_html(markup, links_per_page=links_per_page, anchors=anchors)
+        parsed = parse_html(markup, links_per_page=links_per_page, anchors=anchors, images=images)
         if not parsed.text:
             parsed.content_hash = content_hash(None, "", body)
     parsed.charset = encoded.name
@@ -130,13 +133,13 @@ def _elements(tree: LexborHTMLParser) -> dict[str, list[LexborNode]]:
     return found
 
 
-def parse_html(body: bytes, *, links_per_page: int, anchors: bool = False) -> ParsedPage:
+def parse_html(body: bytes, *, links_per_page: int, anchors: bool = False, images: bool = False) -> ParsedPage:
     """Parse HTML. `body` is UTF-8; invalid bytes are replaced. The caller adds the charset and the directives of X-Robots-Tag."""
     tree = LexborHTMLParser(body, options=_WITHOUT_EVENTS)
     elements = _elements(tree)
     parsed = ParsedPage()
-    images: list[str | None] = []
-    refreshes = _read_metas(elements["meta"], parsed, images)
+    image_hrefs: list[str | None] = []
+    refreshes = _read_metas(elements["meta"], parsed, image_hrefs)
     parsed.title = _title(elements["title"])
     parsed.content_language = ((tree.root and tree.root.attributes.get("lang")) or "").strip() or None
     parsed.base = _base(elements["base"])
@@ -147,8 +150,18 @@ def parse_html(body: bytes, *, links_per_page: int, anchors: bool = False) -> Pa
     frames = _frames(elements["frame"], elements["script"], refreshes)
     parsed.frames = frames[:links_per_page]
     parsed.links_found = links.found(frames, parsed.alternates, (parsed.canonical,) if parsed.canonical else ())
-    _collect_images(elements["img"], elements["source"], images)
-    parsed.images = unique_hrefs(images) if images else []
+    _collect_images(elements["img"], elements["source"], image_hrefs)
+    parsed.images = unique_hrefs(image_hrefs) if image_hrefs else []
+    if images:
+        parsed.found_images = find_images(
+            tree,
+            body,
+            images=elements["img"],
+            sources=elements["source"],
+            metas=elements["meta"],
+            links=elements["link"],
+            scripts=elements["script"],
+        )
     password = _password_field(elements["input"])
     # Last, since it takes elements out of the tree.
     parsed.text = _visible_text(tree, elements["script"])

@@ -18,6 +18,10 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SRCSET_CANDIDATE: Final = re.compile(
     r"[\t\n\f\r ,]*+([^\t\n\f\r ]*[^\t\n\f\r ,])(?:,|[^,(]*+(?:\([^)]*+\)?+[^,(]*+)*+)"
 )
+_DESCRIPTOR: Final = re.compile(r"([0-9]+)w|([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)x")
+_MAX_DESCRIPTOR: Final = 32
+"""Characters of a descriptor; a longer one is no size."""
+_MAX_WIDTH: Final = 1_000_000
 _WHITESPACE: Final = r"[\t\n\f\r ]*+"
 _REFRESH: Final = re.compile(
     rf"{_WHITESPACE}(?:[0-9]++[0-9.]*+|\.[0-9.]*+)(?=[;,\t\n\f\r ]){_WHITESPACE}[;,]?+{_WHITESPACE}"
@@ -70,6 +74,34 @@ def clean_href(href: str | None) -> str | None:
 def parse_srcset(value: str) -> list[str]:
     """Return the URLs of a srcset. Commas separate them, but may also be inside a URL if no white space follows."""
     return _SRCSET_CANDIDATE.findall(value)
+
+
+class Candidate(NamedTuple):
+    """A valid candidate of a srcset."""
+
+    href: str
+    width: int
+    """Of its descriptor (`800w`); 0: it has none."""
+    density: float
+    """Of its descriptor (`2x`), 1 without any; 0: it has a width."""
+
+
+def srcset_candidates(value: str) -> list[Candidate]:
+    """Return the candidates of a srcset whose descriptors are valid: a width, a density or none, perhaps with a height."""
+    found = []
+    for match in _SRCSET_CANDIDATE.finditer(value):
+        rest = value[match.end(1) : match.end()].strip("\t\n\f\r ,")
+        if not rest:
+            found.append(Candidate(match[1], 0, 1.0))
+            continue
+        words = rest[: 2 * _MAX_DESCRIPTOR].split()
+        kept = [word for word in words if not (word[-1] == "h" and word[:-1].isascii() and word[:-1].isdigit())]
+        if len(kept) == 1 and len(kept[0]) <= _MAX_DESCRIPTOR and (size := _DESCRIPTOR.fullmatch(kept[0])):
+            width = min(int(size[1]), _MAX_WIDTH) if size[1] else 0
+            density = 0.0 if size[1] else float(size[2])
+            if width or density:
+                found.append(Candidate(match[1], width, density))
+    return found
 
 
 def collapse_whitespace(text: str) -> str:

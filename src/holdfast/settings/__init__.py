@@ -4,7 +4,7 @@
 """
 
 from holdfast.model.duration import render as render_duration
-from holdfast.settings.crawling import Archive, Crawl, Fetch, Parsing, Politeness, Proxies, Worker
+from holdfast.settings.crawling import Archive, Crawl, Fetch, Images, Parsing, Politeness, Proxies, Worker
 from holdfast.settings.field_types import Duration
 from holdfast.settings.loader import load, variable
 from holdfast.settings.schema import (
@@ -36,6 +36,7 @@ __all__ = [
     "Duration",
     "Fetch",
     "Flush",
+    "Images",
     "Origin",
     "Parsing",
     "Politeness",

@@ -1,16 +1,20 @@
 """Settings of the crawler: fetching, politeness, crawls, workers, the archive, parsers, proxies."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
+from holdfast.model.image import MAX_DISTANCE
 from holdfast.model.job import Sitemaps
-from holdfast.settings.field_types import MAX_INT4, ONE_DAY, Count, Duration, Group, Names, header_value
+from holdfast.settings.field_types import MAX_INT4, ONE_DAY, Count, Duration, Group, Names, header_value, single_word
 from holdfast.settings.field_types import folder as folder_path
 
 _SECOND = timedelta(seconds=1)
+_BUCKET: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9._=-]+)*/?")
+_ENDPOINT: Final = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 REQUESTS_END_SECONDS: Final = 100.0
 """Seconds after the sending of a worker's last acknowledged heartbeat by which all its requests have ended; 20 s later other workers may
 take its domains over."""
@@ -207,6 +211,85 @@ class Archive(Group):
         le=MAX_INT4,
         description="Bodies that a worker remembers so that a repeat is only referred to; 0 = none.",
     )
+
+
+def _image_store(text: str | None) -> str | None:
+    if text is not None and text.startswith("s3://"):
+        if not _BUCKET.fullmatch(text):
+            raise ValueError("must be a folder, or s3://bucket or s3://bucket/prefix")
+    elif text is not None:
+        folder_path(text)
+    return text
+
+
+def _endpoint(url: str | None) -> str | None:
+    if url is not None and not _ENDPOINT.fullmatch(url):
+        raise ValueError("must be a URL such as https://s3.example.com, without a user name in it")
+    return url
+
+
+class Images(Group):
+    """Images of pages: what is accepted, and where the files are stored."""
+
+    max_bytes: Count = Field(default=20_000_000, ge=1000, le=MAX_INT4, description="Larger images are refused.")
+    max_pixels: Count = Field(
+        default=100_000_000,
+        ge=1000,
+        le=1_000_000_000,
+        description="Images of more pixels (width times height) are refused.",
+    )
+    max_frames: Count = Field(
+        default=2000,
+        ge=1,
+        le=MAX_INT4,
+        description="Animations with more frames are refused, and TIFFs with more pages.",
+    )
+    timeout: Duration = Field(
+        default=10 * _SECOND,
+        ge=0.1 * _SECOND,
+        le=timedelta(minutes=5),
+        description="The timeout of decoding an image; then its process is killed.",
+    )
+    processes: Count = Field(
+        default=1, ge=1, le=100, description="Processes of a worker that decode images, started when needed."
+    )
+    near_distance: Count = Field(
+        default=5,
+        ge=0,
+        le=MAX_DISTANCE,
+        description="Bits of 64 by which the hashes of two images may differ that count as near duplicates.",
+    )
+    store: Annotated[str | None, AfterValidator(_image_store)] = Field(
+        default=None,
+        description="A folder, or `s3://bucket/prefix` for an S3-compatible store; not set = `images` in `data`.",
+    )
+    endpoint: Annotated[str | None, AfterValidator(_endpoint)] = Field(
+        default=None, description="The URL of the S3-compatible store; not set = Amazon's."
+    )
+    region: Annotated[str, AfterValidator(single_word)] = Field(
+        default="us-east-1", description="The region of the S3-compatible store."
+    )
+    access_key: SecretStr | None = Field(
+        default=None,
+        description="The access key of the S3-compatible store; not set = `AWS_ACCESS_KEY_ID` of the environment, and so on.",
+    )
+    secret_key: SecretStr | None = Field(default=None, description="The secret key that belongs to `access_key`.")
+    credentials_file: Annotated[Path | None, BeforeValidator(folder_path)] = Field(
+        default=None,
+        description="A file with the credentials of the S3-compatible store, as `aws` writes it, that no other user can read (mode 0600).",
+    )
+    store_timeout: Duration = Field(
+        default=30 * _SECOND,
+        ge=0.1 * _SECOND,
+        le=timedelta(minutes=10),
+        description="How long the S3-compatible store is tried before it counts as unavailable.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_belong_together(self) -> Self:
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ValueError("images.access_key and images.secret_key must be given together")
+        return self
 
 
 class Parsing(Group):

@@ -13,7 +13,17 @@ from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
-from holdfast.settings.crawling import REQUESTS_END_SECONDS, Archive, Crawl, Fetch, Parsing, Politeness, Proxies, Worker
+from holdfast.settings.crawling import (
+    REQUESTS_END_SECONDS,
+    Archive,
+    Crawl,
+    Fetch,
+    Images,
+    Parsing,
+    Politeness,
+    Proxies,
+    Worker,
+)
 from holdfast.settings.field_types import (
     MAX_INT4,
     ONE_DAY,
@@ -329,6 +339,7 @@ class Settings(Group):
     crawl: Crawl = Field(default_factory=Crawl)
     worker: Worker = Field(default_factory=Worker)
     archive: Archive = Field(default_factory=Archive)
+    images: Images = Field(default_factory=Images)
     parsing: Parsing = Field(default_factory=Parsing)
     webhook: Webhook = Field(default_factory=Webhook)
     proxies: Proxies = Field(default_factory=Proxies)

@@ -105,6 +105,18 @@ FAULTS: dict[str, tuple[str, ...]] = {
         FROM crawled_pages WHERE {PAGE}""",
     ),
     "I11 every text that is kept belongs to a page": (f"DELETE FROM crawled_pages WHERE {PAGE}",),
+    "I7 a domain stored as many images as its pages have": ("UPDATE domains SET images_stored = images_stored + 1",),
+    "I11 every image has a file whose name is its hash": (
+        "INSERT INTO images (sha256, file) VALUES (sha256('x'), 'ab/cd/abcd.png')",
+    ),
+    "I11 every image on a page, and every URL that led to one, has its image": (
+        "INSERT INTO image_urls (url_key, url, image_id) VALUES (substr(sha256('x'), 1, 16), 'x', 999)",
+    ),
+    "I11 no page waits for an image that is stored": (
+        "INSERT INTO image_urls (url_key, url, image_id) VALUES (substr(sha256('x'), 1, 16), 'x', 999)",
+        f"""INSERT INTO image_links (domain_id, job_id, image_key, page_key, discovery_type, page_url, found_in)
+        VALUES ({EXAMPLE}, 1, substr(sha256('x'), 1, 16), substr(sha256('y'), 1, 16), 'discovery', 'y', 'img')""",
+    ),
     "I13 no URL was tried more often than `politeness.retries` allows": ("UPDATE url_frontier SET attempts = 5",),
 }
 

@@ -1,0 +1,549 @@
+"""The store of image files: content-addressed, in a folder or in an S3-compatible store.
+
+The rule: a file's key says what its bytes are (`ab/cd/<sha256>.<extension>`), and a file under its key is complete and on disk, so a row
+may point to it once `put` has returned. Putting a file again changes nothing. Bytes that are read match their key, or an error is raised.
+Every failure that may pass (disk full, no connection, access denied) is `ImageStoreUnavailable`: the caller pauses, and puts again.
+"""
+
+import configparser
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from holdfast import private
+from holdfast.archive.reader import ArchiveDamaged
+from holdfast.errors import ImageStoreUnavailable, NotFound, SettingsError
+from holdfast.settings import Images
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+FOLDER: Final = "images"
+"""The name of the folder of images in the data folder."""
+S3_PREFIX: Final = "s3://"
+_KEY: Final = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/((?:\1\2)[0-9a-f]{60}\.[a-z]{2,5})")
+_INCOMING: Final = "incoming"
+"""The folder of unfinished files, beside those of complete ones."""
+_FILE_MODE: Final = 0o600
+_NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | _NO_LINK
+_AT_ONCE: Final = 8
+"""Files that are sent to an S3-compatible store at the same time."""
+_STATUS: Final = re.compile(r"status: ?([0-9]{3})|\b([45][0-9]{2}) [A-Z][a-z]")
+_MAX_CREDENTIALS: Final = 65_536
+
+
+class ImageFile(NamedTuple):
+    """An image to store."""
+
+    sha256: bytes
+    extension: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of the store."""
+
+    key: str
+    size: int
+    modified_at: datetime
+
+
+class ImageStore(Protocol):
+    """Where the files of images are. All calls block; used by any thread."""
+
+    place: str
+    """For display; without credentials."""
+
+    def put(self, sha256: bytes, extension: str, body: bytes) -> str:
+        """Store a file and return its key. After: it survives a power cut. Raises ImageStoreUnavailable: perhaps nothing was stored;
+        call again."""
+        ...
+
+    def put_all(self, images: Sequence[ImageFile]) -> list[str]:
+        """Store files and return their keys, as `put` does, faster. Raises ImageStoreUnavailable: some may be stored; call again."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Read a file. Raises NotFound, ArchiveDamaged if its bytes are not those of its key, ImageStoreUnavailable."""
+        ...
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a file. Raises ImageStoreUnavailable."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete a file. After: it is gone, also if it was before. Raises ImageStoreUnavailable."""
+        ...
+
+    def delete_orphan(self, key: str, older_than: timedelta) -> bool:
+        """Delete a file to which no row points, unless it was put within `older_than`; returns whether it is deleted. A file that is put
+        at this moment stays; in an S3-compatible store there are milliseconds in which it does not. Raises ImageStoreUnavailable."""
+        ...
+
+    def list(self, after: str = "", limit: int = 1000) -> list[StoredFile]:
+        """Return the files whose keys come after `after`, in the order of keys. Raises ImageStoreUnavailable."""
+        ...
+
+    def delete_leftovers(self, older_than: timedelta, *, dry_run: bool = False) -> int:
+        """Delete unfinished files that a killed process left; returns their number. Raises ImageStoreUnavailable."""
+        ...
+
+
+def key_of(sha256: bytes, extension: str) -> str:
+    """The key of an image in every store."""
+    name = sha256.hex()
+    return f"{name[:2]}/{name[2:4]}/{name}.{extension}"
+
+
+def sha256_of(key: str) -> bytes:
+    """The hash that a key names. Raises NotFound if it is no key."""
+    return bytes.fromhex(_match(key)[3].partition(".")[0])
+
+
+def open_store(settings: Images, data: Path) -> ImageStore:
+    """The store that the settings name, or the folder of the data folder. Nothing is created or asked yet. Raises SettingsError."""
+    if settings.store is not None and settings.store.startswith(S3_PREFIX):
+        return S3ImageStore(settings)
+    return FolderImageStore(data / FOLDER if settings.store is None else Path(settings.store).expanduser())
+
+
+def _match(key: str) -> re.Match[str]:
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise NotFound(f"{key!r} is not the key of an image.")
+    return found
+
+
+def _checked(key: str, body: bytes, place: str) -> bytes:
+    if hashlib.sha256(body).digest() != sha256_of(key):
+        raise ArchiveDamaged(f"The image {key} in {place} is damaged: its bytes are not those that were stored.")
+    return body
+
+
+# A folder ------------------------------------------------------------------------------------------------------------
+
+
+class FolderImageStore:
+    """Images in a folder of this machine, or of a network file system. No link in it is followed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.place = str(folder)
+        self._made = False
+
+    def put(self, sha256: bytes, extension: str, body: bytes) -> str:
+        return self.put_all([ImageFile(sha256, extension, body)])[0]
+
+    def put_all(self, images: Sequence[ImageFile]) -> list[str]:
+        keys = [key_of(image.sha256, image.extension) for image in images]
+        with self._reporting():
+            self._make()
+            with _opened(self._folder) as root, _opened(_INCOMING, root) as incoming:
+                folders: set[tuple[str, str]] = set()
+                for key, image in zip(keys, images, strict=True):
+                    first, second, name = _match(key).groups()
+                    with (
+                        _opened(_made_folder(first, root), root) as outer,
+                        _opened(_made_folder(second, outer), outer) as inner,
+                    ):
+                        if not _is_there(name, inner, len(image.body)):
+                            _write(image.body, incoming, name, inner)
+                    folders.add((first, second))
+                # A file that was there may have been put a moment ago by a process that died before it had synced the folder.
+                for first, second in sorted(folders):
+                    with _opened(first, root) as outer, _opened(second, outer) as inner:
+                        os.fsync(inner)
+                        os.fsync(outer)
+                os.fsync(root)
+        return keys
+
+    def get(self, key: str) -> bytes:
+        first, second, name = _match(key).groups()
+        with (
+            self._reporting(key),
+            _opened(self._folder) as root,
+            _opened(first, root) as outer,
+            _opened(second, outer) as inner,
+            os.fdopen(os.open(name, os.O_RDONLY | _NO_LINK, dir_fd=inner), "rb") as file,
+        ):
+            body = file.read()
+        return _checked(key, body, self.place)
+
+    def exists(self, key: str) -> bool:
+        first, second, name = _match(key).groups()
+        with self._reporting():
+            try:
+                with self._folder_of(first, second) as (_, inner):
+                    return stat.S_ISREG(os.stat(name, dir_fd=inner, follow_symlinks=False).st_mode)
+            except FileNotFoundError:
+                return False
+
+    def delete(self, key: str) -> None:
+        first, second, name = _match(key).groups()
+        with self._reporting(), suppress(FileNotFoundError), self._folder_of(first, second) as (_, inner):
+            os.unlink(name, dir_fd=inner)
+
+    def delete_orphan(self, key: str, older_than: timedelta) -> bool:
+        first, second, name = _match(key).groups()
+        aside = f"{name}.{secrets.token_hex(8)}"
+        with (
+            self._reporting(),
+            suppress(FileNotFoundError),
+            self._folder_of(first, second) as (root, inner),
+            _opened(_INCOMING, root) as incoming,
+        ):
+            if not _is_older(name, inner, older_than):
+                return False
+            # `put` renews the time of a file and then looks whether it still has its name: so one of the two notices the other.
+            os.rename(name, aside, src_dir_fd=inner, dst_dir_fd=incoming)
+            if _is_older(aside, incoming, older_than):
+                os.unlink(aside, dir_fd=incoming)
+                return True
+            os.rename(aside, name, src_dir_fd=incoming, dst_dir_fd=inner)
+        return False
+
+    def list(self, after: str = "", limit: int = 1000) -> "list[StoredFile]":
+        found: list[StoredFile] = []
+        with self._reporting():
+            for one in self._files(after):
+                found.append(one)
+                if len(found) == limit:
+                    break
+        return found
+
+    def delete_leftovers(self, older_than: timedelta, *, dry_run: bool = False) -> int:
+        count, now = 0, datetime.now(UTC)
+        with (
+            self._reporting(),
+            suppress(FileNotFoundError),
+            _opened(self._folder) as root,
+            _opened(_INCOMING, root) as incoming,
+        ):
+            for name in sorted(os.listdir(incoming)):  # noqa: PTH208 — by descriptor
+                found = _stored(name, name, incoming)
+                if found is not None and now - found.modified_at >= older_than:
+                    count += 1
+                    if not dry_run:
+                        os.unlink(name, dir_fd=incoming)
+        return count
+
+    @contextmanager
+    def _folder_of(self, first: str, second: str) -> Iterator[tuple[int, int]]:
+        """Descriptors of the whole folder and of one of its folders of files."""
+        with _opened(self._folder) as root, _opened(first, root) as outer, _opened(second, outer) as inner:
+            yield root, inner
+
+    def _files(self, after: str) -> Iterator[StoredFile]:
+        with suppress(FileNotFoundError), _opened(self._folder) as root:
+            for first in _names(root, after[:2]):
+                with _opened(first, root) as outer:
+                    for second in _names(outer, after[3:5] if first == after[:2] else ""):
+                        with _opened(second, outer) as inner:
+                            for name in sorted(os.listdir(inner)):  # noqa: PTH208 — by descriptor
+                                key = f"{first}/{second}/{name}"
+                                if key > after and _KEY.fullmatch(key) and (found := _stored(key, name, inner)):
+                                    yield found
+
+    def _make(self) -> None:
+        """Before: nothing. After: the folder exists, is private, and survives a power cut."""
+        if self._made and self._folder.is_dir():
+            return
+        new = [place for place in (self._folder, *self._folder.parents) if not place.exists()]
+        private.make_folder(self._folder)
+        with _opened(self._folder) as root:
+            _made_folder(_INCOMING, root)
+            os.fsync(root)
+        for place in new:
+            with _opened(place.parent) as parent:
+                os.fsync(parent)
+        self._made = True
+
+    @contextmanager
+    def _reporting(self, key: str | None = None) -> Iterator[None]:
+        """Turn an error of the file system into one of ours. `key`: it must exist."""
+        try:
+            yield
+        except OSError as problem:
+            if key is not None and problem.errno == errno.ENOENT:
+                raise NotFound(f"There is no file {key} in {self.place}.") from problem
+            if problem.errno in (errno.ELOOP, errno.ENOTDIR):
+                why = "a symbolic link or a file is in the place of a folder, and links are not followed"
+            else:
+                why = (problem.strerror or str(problem)).lower()
+            raise ImageStoreUnavailable(f"The images in {self.place} cannot be used: {why}.") from problem
+
+
+@contextmanager
+def _opened(folder: str | Path, parent: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder, never through a link."""
+    fd = os.open(folder, _FOLDER_FLAGS, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _made_folder(name: str, parent: int) -> str:
+    with suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=parent)
+    return name
+
+
+def _names(folder: int, first: str) -> Iterator[str]:
+    """The names of two hex digits in a folder, from `first` on."""
+    yield from (name for name in sorted(os.listdir(folder)) if name >= first and re.fullmatch(r"[0-9a-f]{2}", name))
+
+
+def _stored(key: str, name: str, folder: int) -> StoredFile | None:
+    """A file as it is listed; None if it is none, or has gone meanwhile."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return StoredFile(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _is_older(name: str, folder: int, than: timedelta) -> bool:
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return datetime.now(UTC) - datetime.fromtimestamp(found.st_mtime, UTC) >= than
+
+
+def _is_there(name: str, folder: int, size: int) -> bool:
+    """Whether the file is there, and on disk. Its time is renewed, so that it is no orphan to a `gc` that runs now (`delete_orphan`)."""
+    with suppress(FileNotFoundError):
+        fd = os.open(name, os.O_RDONLY | _NO_LINK, dir_fd=folder)
+        try:
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode) and found.st_size == size:
+                os.utime(fd)
+                os.fsync(fd)
+                return os.path.samestat(found, os.stat(name, dir_fd=folder, follow_symlinks=False))
+        finally:
+            os.close(fd)
+    return False
+
+
+def _write(body: bytes, incoming: int, name: str, folder: int) -> None:
+    """Before: nothing. After: the file has its name and its bytes are on disk. OSError: it does not have its name."""
+    temporary = f"{name}.{secrets.token_hex(8)}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, _FILE_MODE, dir_fd=incoming)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(fd)
+        os.rename(temporary, name, src_dir_fd=incoming, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=incoming)
+        raise
+
+
+# An S3-compatible store ------------------------------------------------------------------------------------------------
+
+
+class S3ImageStore:
+    """Images in an S3-compatible store. Its client is obstore's, which honours `http_proxy` and its like."""
+
+    def __init__(self, settings: Images) -> None:
+        """Before: `settings.store` is s3://… Nothing is asked yet. Raises SettingsError for a file of credentials that is not usable."""
+        bucket, _, prefix = (settings.store or "").removeprefix(S3_PREFIX).partition("/")
+        self.place = f"{S3_PREFIX}{bucket}/{prefix}".rstrip("/")
+        self._settings = settings
+        self._bucket, self._prefix = bucket, prefix.strip("/")
+        self._credentials = _credentials(settings)
+        self._store: S3Store | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def put(self, sha256: bytes, extension: str, body: bytes) -> str:
+        import obstore
+
+        key = key_of(sha256, extension)
+        with self._reporting():
+            # Not in parts: a process that is killed would leave them.
+            obstore.put(self._open(), key, body, use_multipart=False)
+        return key
+
+    def put_all(self, images: Sequence[ImageFile]) -> "list[str]":
+        if len(images) == 1:
+            return [self.put(*images[0])]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="image-store")
+        return list(self._pool.map(lambda image: self.put(*image), images))
+
+    def get(self, key: str) -> bytes:
+        import obstore
+
+        _match(key)
+        with self._reporting(key):
+            body = bytes(obstore.get(self._open(), key).bytes())
+        return _checked(key, body, self.place)
+
+    def exists(self, key: str) -> bool:
+        import obstore
+
+        _match(key)
+        with self._reporting():
+            try:
+                obstore.head(self._open(), key)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def delete(self, key: str) -> None:
+        import obstore
+
+        _match(key)
+        with self._reporting(), suppress(FileNotFoundError):
+            obstore.delete(self._open(), key)
+
+    def delete_orphan(self, key: str, older_than: timedelta) -> bool:
+        import obstore
+
+        _match(key)
+        with self._reporting(), suppress(FileNotFoundError):
+            if datetime.now(UTC) - obstore.head(self._open(), key)["last_modified"] < older_than:
+                return False
+        self.delete(key)
+        return True
+
+    def list(self, after: str = "", limit: int = 1000) -> "list[StoredFile]":
+        import obstore
+
+        found: list[StoredFile] = []
+        with self._reporting():
+            for chunk in obstore.list(self._open(), offset=after or None, chunk_size=limit):
+                found += [
+                    StoredFile(one["path"], one["size"], one["last_modified"])
+                    for one in chunk
+                    if _KEY.fullmatch(one["path"])
+                ]
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
+    def delete_leftovers(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 — of the protocol
+        return 0  # a file that was sent in part does not exist
+
+    def _open(self) -> "S3Store":
+        if self._store is None:
+            # Imported here: most crawls have their images in a folder, or none.
+            from obstore.store import S3Store
+
+            timeout = self._settings.store_timeout
+            options: dict[str, Any] = {"region": self._settings.region}
+            if self._settings.endpoint is not None:
+                options["endpoint"] = self._settings.endpoint
+            if self._credentials is not None:
+                options["credential_provider"] = _provider(self._credentials)
+            self._store = S3Store(
+                self._bucket,
+                prefix=self._prefix or None,
+                client_options={
+                    "allow_http": True,
+                    "timeout": timeout,
+                    "connect_timeout": min(timeout, timedelta(seconds=5)),
+                },
+                retry_config={"max_retries": 3, "retry_timeout": timeout},
+                **options,
+            )
+        return self._store
+
+    @contextmanager
+    def _reporting(self, key: str | None = None) -> Iterator[None]:
+        """Turn an error of obstore into one of ours. `key`: it must exist."""
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except FileNotFoundError as problem:
+            if key is not None and "NoSuchBucket" not in str(problem):
+                raise NotFound(f"There is no file {key} in {self.place}.") from None
+            raise self._unavailable("there is no such bucket") from None
+        except BaseError as problem:
+            # Without the error as its cause: it may contain the server's answer, which names the access key.
+            raise self._unavailable(_reason(problem)) from None
+
+    def _unavailable(self, why: str) -> ImageStoreUnavailable:
+        at = f" at {self._settings.endpoint}" if self._settings.endpoint else ""
+        return ImageStoreUnavailable(f"The images in {self.place}{at} cannot be used: {why}.")
+
+
+def _reason(problem: Exception) -> str:
+    """The reason of an error of obstore as a clause, without what the server answered."""
+    text = str(problem)
+    name = type(problem).__name__
+    status = next((one or other for one, other in _STATUS.findall(text)), None)
+    if "NoSuchBucket" in text:
+        return "there is no such bucket"
+    if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
+        return "access is denied; check the credentials of the settings images.access_key or images.credentials_file"
+    if "kind: Timeout" in text:
+        return "it did not answer in time (images.store_timeout)"
+    if "kind: Connect" in text:
+        return "no connection"
+    if status is not None:
+        return f"it answered with status {status}"
+    if "kind: " in text:
+        return "the connection broke"
+    return f"the request failed ({name})"
+
+
+def _provider(credentials: dict[str, str]) -> Callable[[], Any]:
+    """What obstore calls for the credentials; so those of the environment are not mixed with them."""
+    return lambda: {**credentials, "expires_at": None}
+
+
+def _credentials(settings: Images) -> dict[str, str] | None:
+    """The credentials that the settings give; None: those of the environment, which obstore reads. Raises SettingsError."""
+    if settings.access_key is not None and settings.secret_key is not None:
+        return {
+            "access_key_id": settings.access_key.get_secret_value(),
+            "secret_access_key": settings.secret_key.get_secret_value(),
+        }
+    if settings.credentials_file is None:
+        return None
+    path = settings.credentials_file
+    parser = configparser.ConfigParser(interpolation=None, default_section="\0")
+    try:
+        parser.read_string(_read_private(path))
+        section = parser["default"] if "default" in parser else parser[parser.sections()[0]]
+        found = {"access_key_id": section["aws_access_key_id"], "secret_access_key": section["aws_secret_access_key"]}
+    except (configparser.Error, KeyError, IndexError):
+        # Without the error as its cause: it may quote a line of the file.
+        raise SettingsError(
+            f"images.credentials_file: {path} has no section [default] with aws_access_key_id and aws_secret_access_key."
+        ) from None
+    if token := section.get("aws_session_token"):
+        found["token"] = token
+    return found
+
+
+def _read_private(path: Path) -> str:
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | _NO_LINK | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise SettingsError(f"images.credentials_file: {path} is not a file.")
+            if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o077:
+                raise SettingsError(
+                    f"images.credentials_file: other users can read {path} (mode {stat.S_IMODE(found.st_mode):04o}); "
+                    f"`chmod 600 {path}` ends that."
+                )
+            return file.read(_MAX_CREDENTIALS).decode("utf-8", "replace")
+    except OSError as problem:
+        raise SettingsError(f"images.credentials_file: {path} cannot be read: {problem.strerror}.") from problem

@@ -1,0 +1,331 @@
+"""Images that a commit stores: images by their content, the URLs that led to them, and the pages on which they were seen.
+
+The rule: an image is one row however many workers store it, and a domain counts it once however many of its pages have it; both are
+counted from what was really inserted. A page and its images belong to different domains and come in different commits, in either order:
+rows of `image_urls` are where the two meet. All rows are written in the order of their keys, so that two workers never deadlock.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+
+from holdfast.db import array_params
+from holdfast.model.image import FetchedImage, ImageFacts, ImageLink, near_keys
+
+LOCK_ATTEMPTS: Final = 5
+"""How often an image is inserted that `gc` deletes at the same moment."""
+_SEEN_AGAIN: Final = timedelta(hours=1)
+"""The least time between two updates of when an image was last seen: images on many pages would be written with every commit."""
+
+_KNOW_URLS: Final = """
+INSERT INTO image_urls (url_key, url) SELECT * FROM unnest(%(keys)s::bytea[], %(urls)s::text[]) AS u(url_key, url) ORDER BY url_key
+ON CONFLICT DO NOTHING
+"""
+# The commit of a page whose image is not stored yet, and the commit of that image, wait for each other here: the later one sees what the
+# other did. A URL that led to an image needs no lock: the page finds the image, or the one that replaces it just now.
+_LOCK_URLS: Final = """
+SELECT url_key FROM image_urls WHERE url_key = ANY(%(keys)s::bytea[]) AND (image_id IS NULL OR url_key = ANY(%(fetched)s::bytea[]))
+ORDER BY url_key FOR {strength}
+"""
+_FIND: Final = "SELECT sha256, id FROM images WHERE sha256 = ANY(%(hashes)s::bytea[]) ORDER BY sha256 FOR KEY SHARE"
+_INSERT: Final = """
+INSERT INTO images (sha256, size, dhash, width, height, frames, animated, format, media_type, file)
+SELECT * FROM unnest(%(hashes)s::bytea[], %(sizes)s::bigint[], %(dhashes)s::bigint[], %(widths)s::int[], %(heights)s::int[],
+                     %(frames)s::int[], %(animated)s::boolean[], %(formats)s::text[], %(types)s::text[], %(files)s::text[])
+    AS i(sha256, size, dhash, width, height, frames, animated, format, media_type, file)
+ORDER BY sha256
+ON CONFLICT DO NOTHING RETURNING id, dhash
+"""
+# Only images that are like none before them are compared with, so that the images of a group all name the same one. `+ 0` keeps the
+# planner from reading the whole primary key for a condition that nearly all rows fulfil.
+_NEAR: Final = """
+SELECT n.id, c.id, bit_count((c.dhash # n.dhash)::bit(64))
+FROM unnest(%(ids)s::bigint[], %(dhashes)s::bigint[], %(keys)s::text[]) AS n(id, dhash, keys)
+CROSS JOIN LATERAL (
+    SELECT i.id, i.dhash FROM images i
+    WHERE i.dhash IS NOT NULL AND i.near_duplicate_of IS NULL AND image_bands(i.dhash) && n.keys::int[] AND i.id + 0 < n.id
+      AND bit_count((i.dhash # n.dhash)::bit(64)) <= %(maximum)s
+    ORDER BY bit_count((i.dhash # n.dhash)::bit(64)), i.id LIMIT %(limit)s
+) c
+ORDER BY n.id, 3, c.id
+"""
+_MARK_NEAR: Final = """
+UPDATE images i SET near_duplicate_of = n.near FROM unnest(%(ids)s::bigint[], %(near)s::bigint[]) AS n(id, near) WHERE i.id = n.id
+"""
+_LEAD: Final = """
+UPDATE image_urls u SET fetched_at = clock_timestamp(), image_id = COALESCE(n.image_id, u.image_id), problem = n.problem,
+    detail = n.detail
+FROM unnest(%(keys)s::bytea[], %(images)s::bigint[], %(problems)s::text[], %(details)s::text[]) AS n(url_key, image_id, problem, detail)
+WHERE u.url_key = n.url_key
+"""
+_LINKS: Final = """
+    SELECT domain_id, job_id, image_key, page_key, discovery_type, page_url, alt, found_in
+    FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(page_keys)s::bytea[], %(kinds)s::text[],
+                %(pages)s::text[], %(alts)s::text[], %(places)s::text[])
+        AS l(domain_id, job_id, image_key, page_key, discovery_type, page_url, alt, found_in)
+"""
+# Links of these pages whose image is not there yet wait for it; those that waited for what was fetched now are taken.
+_WAIT: Final = f"""
+INSERT INTO image_links (domain_id, job_id, image_key, page_key, discovery_type, page_url, alt, found_in)
+SELECT l.* FROM ({_LINKS}) l JOIN image_urls u ON u.url_key = l.image_key AND u.image_id IS NULL
+ORDER BY l.image_key, l.domain_id, l.page_key
+ON CONFLICT DO NOTHING
+"""  # noqa: S608 — composed of the constant above only
+_SEE: Final = f"""
+WITH waited AS (
+    DELETE FROM image_links w USING image_urls u
+    WHERE w.image_key = ANY(%(led)s::bytea[]) AND u.url_key = w.image_key AND u.image_id IS NOT NULL
+    RETURNING w.domain_id, w.job_id, w.image_key, w.page_key, w.discovery_type, w.page_url, w.alt, w.found_in
+), seen AS MATERIALIZED (
+    SELECT DISTINCT ON (l.domain_id, u.image_id, l.page_key) l.*, u.image_id, u.url
+    FROM (SELECT * FROM waited UNION ALL {_LINKS}) l JOIN image_urls u ON u.url_key = l.image_key AND u.image_id IS NOT NULL
+    ORDER BY l.domain_id, u.image_id, l.page_key, l.image_key
+), new AS (
+    INSERT INTO domain_images (domain_id, image_id) SELECT DISTINCT domain_id, image_id FROM seen ORDER BY domain_id, image_id
+    ON CONFLICT DO NOTHING RETURNING domain_id, image_id
+), places AS (
+    INSERT INTO provenance (domain_id, image_id, source_page_url, discovery_type, job_id, page_key, image_key, image_url, alt, found_in)
+    SELECT domain_id, image_id, page_url, discovery_type::frontier_kind, job_id, page_key, image_key, url, alt, found_in
+    FROM seen ORDER BY domain_id, image_id, page_key
+    ON CONFLICT (domain_id, image_id, page_key) DO UPDATE SET last_seen_at = excluded.last_seen_at, image_key = excluded.image_key,
+        image_url = excluded.image_url, alt = excluded.alt, found_in = excluded.found_in
+)
+SELECT n.domain_id, min(s.job_id), count(DISTINCT n.image_id) FROM new n JOIN seen s USING (domain_id, image_id)
+GROUP BY n.domain_id ORDER BY n.domain_id
+"""  # noqa: S608 — composed of the constant above only
+# Of images that other workers write at this moment, these say when they were seen.
+_SEEN_AT: Final = """
+WITH stale AS MATERIALIZED (
+    SELECT id FROM images WHERE id IN (SELECT image_id FROM image_urls WHERE url_key = ANY(%(keys)s::bytea[]))
+      AND last_seen_at < now() - %(pause)s ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE images i SET last_seen_at = now() FROM stale WHERE i.id = stale.id
+"""
+_WAKE: Final = """
+INSERT INTO domain_wakes (domain_id, job_id, inserted, images_stored)
+SELECT w.domain_id, w.job_id, 0, w.images FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(images)s::int[])
+    AS w(domain_id, job_id, images) JOIN domains d ON d.id = w.domain_id ORDER BY w.domain_id
+"""
+
+
+@dataclass(slots=True)
+class RecordedImages:
+    """What a batch really added."""
+
+    images_stored: Counter[int] = field(default_factory=Counter)
+    """By own domain: images that its pages have, and had not before. The caller raises the counters of its own domains."""
+    new: int = 0
+    """Images that were not known before."""
+    near_duplicates: int = 0
+    """Of the new ones, those that look like an earlier one."""
+
+
+def record(
+    connection: psycopg.Connection,
+    *,
+    links: Iterable[ImageLink] = (),
+    fetched: Iterable[FetchedImage] = (),
+    own: Collection[int],
+    near_distance: int,
+) -> RecordedImages:
+    """Record the images on pages (`links`), and what URLs of images led to (`fetched`).
+
+    Before: the domains `own` passed the fence of this transaction, which has touched no row of images yet; the files of `fetched` are on
+    disk. After (with its commit): each image is one row; each page with an image that is stored is a row of provenance, or waits for its
+    image; domains that are not `own` have a wake with the images that are new to them. The caller adds `images_stored` to its own.
+    """
+    by_key = {one.image_key: one for one in sorted(fetched, key=lambda one: one.facts is not None)}
+    pages = {(one.domain_id, one.page_key, one.image_key): one for one in links}
+    result = RecordedImages()
+    if not by_key and not pages:
+        return result
+    urls = {one.image_key: one.image_url for one in pages.values()} | {
+        key: one.image_url for key, one in by_key.items()
+    }
+    _lock_urls(connection, urls, by_key)
+    images = _store(connection, by_key.values(), near_distance, result)
+    if by_key:
+        rows = [by_key[key] for key in sorted(by_key)]
+        led = {
+            "keys": array_params.keys(one.image_key for one in rows),
+            "images": array_params.numbers(images.get(one.facts.sha256) if one.facts else None for one in rows),
+            "problems": [one.problem for one in rows],
+            "details": [one.detail[:500] or None for one in rows],
+        }
+        connection.execute(_LEAD, led)
+    found = _columns([pages[key] for key in sorted(pages)])
+    if pages:
+        connection.execute(_WAIT, found)
+    seen = connection.execute(_SEE, {**found, "led": array_params.keys(sorted(by_key))}).fetchall()
+    result.images_stored.update({domain_id: count for domain_id, _, count in seen if domain_id in own})
+    if foreign := [row for row in seen if row[0] not in own]:
+        domains, jobs, counts = zip(*foreign, strict=True)
+        connection.execute(_WAKE, {"domains": list(domains), "jobs": list(jobs), "images": list(counts)})
+    connection.execute(_SEEN_AT, {"keys": array_params.keys(sorted(urls)), "pause": _SEEN_AGAIN})
+    return result
+
+
+def _lock_urls(connection: psycopg.Connection, urls: dict[bytes, str], fetched: Collection[bytes]) -> None:
+    """Before: nothing. After: each URL has a row, and no other transaction is between finding an image and waiting for it."""
+    keys = sorted(urls)
+    packed = array_params.keys(keys)
+    connection.execute(_KNOW_URLS, {"keys": packed, "urls": [urls[key] for key in keys]})
+    # One strength for all rows, in one statement: rows that are locked in two rounds would be locked in two orders.
+    query = _LOCK_URLS.format(strength="NO KEY UPDATE" if fetched else "SHARE")
+    connection.execute(query, {"keys": packed, "fetched": array_params.keys(sorted(fetched))})
+
+
+def _store(
+    connection: psycopg.Connection, fetched: Iterable[FetchedImage], near_distance: int, result: RecordedImages
+) -> dict[bytes, int]:
+    """Insert the images that are not known; returns the ids of all by their hash. After: no other transaction deletes them."""
+    files = {
+        one.facts.sha256: (one.facts, one.file) for one in fetched if one.facts is not None and one.file is not None
+    }
+    if not files:
+        return {}
+    hashes = {"hashes": array_params.keys(sorted(files))}
+    for _ in range(LOCK_ATTEMPTS):
+        ids = {bytes(sha256): number for sha256, number in connection.execute(_FIND, hashes)}
+        missing = [files[sha256] for sha256 in sorted(files.keys() - ids.keys())]
+        if not missing:
+            return ids
+        new = connection.execute(_INSERT, _image_columns(missing)).fetchall()
+        result.new += len(new)
+        result.near_duplicates += _mark_near(connection, new, near_distance)
+    raise psycopg.errors.SerializationFailure("images were deleted as often as they were inserted")
+
+
+def _mark_near(connection: psycopg.Connection, new: Sequence[tuple[int, int | None]], maximum: int) -> int:
+    """Find for each new image the one that it looks like; returns how many have one."""
+    compared = [(number, dhash) for number, dhash in new if dhash is not None]
+    if not compared:
+        return 0
+    parameters = {
+        "ids": array_params.numbers(number for number, _ in compared),
+        "dhashes": array_params.numbers(dhash for _, dhash in compared),
+        "keys": [array_params.numbers(near_keys(dhash, maximum)) for _, dhash in compared],
+        "maximum": maximum,
+        "limit": 1
+        + len(compared),  # one of an earlier commit, if others of this one turn out to be no first of a group
+    }
+    near: dict[int, int] = {}
+    for number, other, _ in connection.execute(_NEAR, parameters).fetchall():
+        if number not in near and other not in near:
+            near[number] = other
+    if near:
+        numbers = sorted(near)
+        marks = {"ids": array_params.numbers(numbers), "near": array_params.numbers(near[one] for one in numbers)}
+        connection.execute(_MARK_NEAR, marks)
+    return len(near)
+
+
+def _image_columns(images: Sequence[tuple[ImageFacts, str]]) -> dict[str, Any]:
+    facts = [one for one, _ in images]
+    return {
+        "hashes": array_params.keys(one.sha256 for one in facts),
+        "sizes": array_params.numbers(one.size for one in facts),
+        "dhashes": array_params.numbers(one.dhash for one in facts),
+        "widths": array_params.numbers(one.width for one in facts),
+        "heights": array_params.numbers(one.height for one in facts),
+        "frames": array_params.numbers(one.frames for one in facts),
+        "animated": array_params.numbers(one.animated for one in facts),
+        "formats": [one.format for one in facts],
+        "types": [one.media_type for one in facts],
+        "files": [file for _, file in images],
+    }
+
+
+def _columns(links: Sequence[ImageLink]) -> dict[str, Any]:
+    return {
+        "domains": array_params.numbers(one.domain_id for one in links),
+        "jobs": array_params.numbers(one.job_id for one in links),
+        "keys": array_params.keys(one.image_key for one in links),
+        "page_keys": array_params.keys(one.page_key for one in links),
+        "kinds": [one.discovery_type for one in links],
+        "pages": [one.page_url for one in links],
+        "alts": [one.alt for one in links],
+        "places": [one.found_in for one in links],
+    }
+
+
+# Garbage --------------------------------------------------------------------------------------------------------------
+
+# A commit that stores the image shares its row, and is waited for by the next run.
+_UNUSED: Final = """
+SELECT id FROM images i
+WHERE i.id > %(after)s AND i.last_seen_at < now() - %(grace)s AND NOT EXISTS (SELECT FROM provenance p WHERE p.image_id = i.id)
+ORDER BY i.id LIMIT %(chunk)s FOR UPDATE SKIP LOCKED
+"""
+_COUNT_UNUSED: Final = """
+SELECT count(*) FROM images i
+WHERE i.last_seen_at < now() - %(grace)s AND NOT EXISTS (SELECT FROM provenance p WHERE p.image_id = i.id)
+"""
+# A statement of its own: it sees what was committed before the rows were locked.
+_DELETE_UNUSED: Final = """
+WITH gone AS (
+    DELETE FROM images i WHERE i.id = ANY(%(ids)s) AND NOT EXISTS (SELECT FROM provenance p WHERE p.image_id = i.id) RETURNING i.id
+), likes AS (
+    UPDATE images SET near_duplicate_of = NULL WHERE near_duplicate_of IN (SELECT id FROM gone)
+), urls AS (
+    UPDATE image_urls SET image_id = NULL WHERE image_id IN (SELECT id FROM gone)
+)
+SELECT count(*) FROM gone
+"""
+_DELETE_LINKS: Final = """
+DELETE FROM image_links WHERE ctid = ANY(ARRAY(SELECT ctid FROM image_links WHERE seen_at < now() - %(grace)s LIMIT %(chunk)s))
+"""
+_KNOWN_FILES: Final = "SELECT sha256 FROM images WHERE sha256 = ANY(%(hashes)s::bytea[])"
+_REFERENCES: Final = """
+SELECT id, sha256, file FROM images WHERE id > %(after)s AND file IS NOT NULL ORDER BY id LIMIT %(chunk)s
+"""
+CHUNK: Final = 1000
+LINK_AGE: Final = timedelta(days=30)
+"""How long a page waits for an image whose URL is not fetched; the next visit of the page begins anew."""
+
+
+def count_unused(connection: psycopg.Connection, grace: timedelta) -> int:
+    """Return how many images no page has, that were last seen before `grace`."""
+    row = connection.execute(_COUNT_UNUSED, {"grace": grace}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def delete_unused(connection: psycopg.Connection, grace: timedelta) -> int:
+    """Delete the rows of images that no page has; returns how many. Before: no transaction is open. Their files are orphans then."""
+    after = deleted = 0
+    while True:
+        with connection.transaction():
+            parameters = {"after": after, "grace": grace, "chunk": CHUNK}
+            ids = [row[0] for row in connection.execute(_UNUSED, parameters)]
+            if ids:
+                row = connection.execute(_DELETE_UNUSED, {"ids": ids}).fetchone()
+                deleted += row[0] if row else 0
+                after = ids[-1]
+        if len(ids) < CHUNK:
+            break
+    while connection.execute(_DELETE_LINKS, {"grace": LINK_AGE, "chunk": CHUNK}).rowcount == CHUNK:
+        pass
+    return deleted
+
+
+def known_files(connection: psycopg.Connection, hashes: Sequence[bytes]) -> set[bytes]:
+    """Return those of these hashes that are images."""
+    rows = connection.execute(_KNOWN_FILES, {"hashes": array_params.keys(hashes)})
+    return {bytes(row[0]) for row in rows}
+
+
+def references(connection: psycopg.Connection, after: int = 0) -> Iterable[list[dict[str, Any]]]:
+    """Yield all images with their files, in chunks, each in a short statement."""
+    while True:
+        with connection.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(_REFERENCES, {"after": after, "chunk": CHUNK}).fetchall()
+        if rows:
+            yield rows
+            after = rows[-1]["id"]
+        if len(rows) < CHUNK:
+            return
