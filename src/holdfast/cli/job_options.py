@@ -76,6 +76,7 @@ ReadSitemaps = Annotated[
         help="Take URLs from sitemaps and feeds also, only (links of pages are not followed), or not at all; by default also.",
     ),
 ]
+StoreImages = Annotated[bool, typer.Option("--images", help="Fetch and store the images of pages, wherever they are.")]
 KeepText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
@@ -99,6 +100,7 @@ def spec_fields(
     parser: str | None = None,
     refresh: bool | None = None,
     sitemaps: Sitemaps | None = None,
+    images: bool = False,
 ) -> dict[str, Any]:
     """The fields of a JobSpec whose options are set; the others keep their value."""
     fields = {
@@ -120,6 +122,7 @@ def spec_fields(
         "parser": parser,
         "refresh": refresh,
         "sitemaps": sitemaps,
+        "images": images or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -42,6 +42,15 @@ _CHECK_URL: Final = "Check the URL, or crawl another page of the site."
 REASONS: Final[dict[str, Reason]] = {
     Outcome.OK: Reason("pages", "it was fetched, and is a page"),
     Outcome.NOT_MODIFIED: Reason("unchanged pages", "it has not changed since the time before"),
+    Outcome.IMAGE: Reason("images", "it is an image, and is stored"),
+    Outcome.BAD_IMAGE: Reason(
+        "that are no image, or none that can be stored", "what it led to is no image, or none that can be stored"
+    ),
+    Outcome.IMAGE_LIMIT: Reason(
+        "images beyond the limit of their host",
+        "the job has as many images of this host as it may have",
+        "`images.max_per_host`",
+    ),
     Outcome.SITEMAP: Reason("sitemaps and feeds", "it is a sitemap or a feed, and was read"),
     Outcome.NO_SITEMAP: Reason(
         "sitemaps looked for in vain", "nothing names a sitemap of this host, and there is none at this address"

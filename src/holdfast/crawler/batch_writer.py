@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import zstandard
 
 from holdfast import failpoints
+from holdfast.archive.image_store import ImageFile, ImageStore
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
@@ -29,7 +30,7 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.items import Due, PageKey
 from holdfast.db.page_versions import VERSIONS
-from holdfast.errors import RolledBack, StoreError, StoreUnavailable, Unsettled
+from holdfast.errors import HoldfastError, RolledBack, StoreError, StoreUnavailable, Unsettled
 from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PolitenessClocks, UrlOutcome, VisitPart
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyPauses, ProxyUse
@@ -99,6 +100,7 @@ class _OpenBatch:
 
     parts: dict[int, _OpenPart] = field(default_factory=dict)
     exchanges: list[tuple[UrlOutcome, Exchange]] = field(default_factory=list)
+    images: list[tuple[UrlOutcome, ImageFile]] = field(default_factory=list)
     count: int = 0
     size: int = 0
     """Bytes of the bodies and of the found URLs."""
@@ -121,7 +123,9 @@ class BatchWriter:
         defaults: NewDomains,
         proxy_pauses: ProxyPauses,
         versions: int = VERSIONS,
+        near_distance: int = 0,
         archive: Callable[[], ArchiveWriter],
+        image_store: Callable[[], ImageStore] | None = None,
         counters: RunCounters | None = None,
         offer_page: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
         report: Callable[[Sequence[UrlOutcome]], None] | None = None,
@@ -141,7 +145,10 @@ class BatchWriter:
         self._defaults = defaults
         self._proxy_pauses = proxy_pauses
         self._versions = versions
+        self._near_distance = near_distance
         self._open_archive = archive
+        self._open_image_store = image_store
+        self._image_store: ImageStore | None = None
         self._counters = counters or RunCounters()
         self._report = report
         self._segments: ArchiveWriter | None = None
@@ -182,6 +189,7 @@ class BatchWriter:
         outcome: UrlOutcome,
         found: Sequence[DiscoveredUrl] = (),
         exchange: Exchange | None = None,
+        image: ImageFile | None = None,
     ) -> None:
         """Add the outcome of a URL to the open batch. After: once it is committed, `holder.on_committed` is called."""
         part = self._part_of(holder)
@@ -194,6 +202,9 @@ class BatchWriter:
             size += len(exchange.result.body)
         elif outcome.page is not None and outcome.page.text is not None:
             size += len(outcome.page.text)
+        if image is not None:
+            self._open_batch.images.append((outcome, image))
+            size += len(image.body)
         part.size += size
         self._open_batch.size += size
         self._open_batch.count += 1
@@ -241,6 +252,7 @@ class BatchWriter:
         del open_batch.parts[part.holder.domain_id]
         gone = {id(outcome) for outcome in part.outcomes}
         open_batch.exchanges = [pair for pair in open_batch.exchanges if id(pair[0]) not in gone]
+        open_batch.images = [pair for pair in open_batch.images if id(pair[0]) not in gone]
         open_batch.count -= len(part.outcomes)
         open_batch.size -= part.size
         if not self._is_full(open_batch):
@@ -307,7 +319,7 @@ class BatchWriter:
         loop = asyncio.get_running_loop()
         asked_at = self._clock.now()
         batch = self._build_batch(open_batch, asked_at)
-        done = await loop.run_in_executor(self._thread, self._write_batch, batch, open_batch.exchanges)
+        done = await loop.run_in_executor(self._thread, self._write_batch, batch, open_batch)
         kept = [part for domain_id, part in open_batch.parts.items() if domain_id not in done.refused]
         self._leases.renew(((part.holder.domain_id, part.holder.epoch) for part in kept), asked_at)
         if done.refused:
@@ -364,12 +376,13 @@ class BatchWriter:
 
     # In the thread ----------------------------------------------------------------------------------------------------
 
-    def _write_batch(self, batch: CommitBatch, exchanges: Sequence[tuple[UrlOutcome, Exchange]]) -> commit.CommitResult:
+    def _write_batch(self, batch: CommitBatch, open_batch: _OpenBatch) -> commit.CommitResult:
         for part in batch.parts:
             for outcome in part.outcomes:
                 if outcome.page is not None and outcome.page.text is not None:
                     outcome.page.text = self._compressor.compress(outcome.page.text)
-        self._write_archive(exchanges)
+        self._write_archive(open_batch.exchanges)
+        self._write_images(open_batch.images)
         failpoints.reach("archive_written")
         begun = time.perf_counter()
         done = self._commit_or_split(batch)
@@ -387,6 +400,7 @@ class BatchWriter:
                 defaults=self._defaults,
                 proxy_pauses=self._proxy_pauses,
                 versions=self._versions,
+                near_distance=self._near_distance,
                 give_up=self._db.is_closing,
             )
         except Unsettled as problem:
@@ -427,6 +441,27 @@ class BatchWriter:
                 for (outcome, _), ref in zip(exchanges, refs, strict=True):
                     if outcome.page is not None:
                         outcome.page.archive = ref
+                return
+
+    def _write_images(self, images: Sequence[tuple[UrlOutcome, ImageFile]]) -> None:
+        """Store the files of images before any row points to them. While their store is unavailable it retries, and fetching waits."""
+        while images:
+            try:
+                if self._image_store is None:
+                    assert self._open_image_store is not None  # noqa: S101 — who adds images gives the store
+                    self._image_store = self._open_image_store()
+                keys = self._image_store.put_all([image for _, image in images])
+            except (OSError, HoldfastError) as problem:
+                if self.problem is None:
+                    log.error("images cannot be stored: %s; fetching waits until they can", problem)  # noqa: TRY400 — no traceback
+                self.problem = f"images cannot be stored: {problem}"
+                if self._stop.wait(DISK_RETRY_SECONDS):
+                    raise StoppedWaiting("Images cannot be stored, and the worker was stopped.") from problem
+            else:
+                self.problem = None
+                for (outcome, _), key in zip(images, keys, strict=True):
+                    if outcome.image is not None:
+                        outcome.image = replace(outcome.image, file=key)
                 return
 
 
@@ -475,5 +510,6 @@ def mark_unstorable(batch: CommitBatch, why: str) -> None:
         f"cannot be stored: {why[:300]}",
     )
     outcome.page, outcome.retry_in, outcome.proxy = None, None, None
+    outcome.sitemap, outcome.image, outcome.image_links = None, None, ()
     batch.parts[0].found.clear()
     batch.parts[0].other_uses.clear()

@@ -5,14 +5,17 @@ here writes to the database; the batch writer does, in one transaction.
 """
 
 import asyncio
+import dataclasses
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from holdfast import failpoints
+from holdfast.archive.image_store import ImageFile
 from holdfast.archive.warc import Exchange
 from holdfast.crawler import crawl_sitemap
+from holdfast.crawler.crawl_image import ImageBudget, check_image, images_of
 from holdfast.crawler.crawl_sitemap import SitemapFinder, is_guessed
 from holdfast.crawler.link_filter import LinkFilter
 from holdfast.crawler.request_gate import Fetcher, RequestGate, RequestSlots, RequestWithheld, VisitOver
@@ -23,6 +26,7 @@ from holdfast.crawler.worker_context import WorkerContext
 from holdfast.db import jobs
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, Resource, SitemapRow, UrlOutcome
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
+from holdfast.model.image import FetchedImage
 from holdfast.model.job import Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
 from holdfast.model.request_secrets import OriginHeaders
@@ -62,6 +66,7 @@ class CrawlContext:
     follow: bool
     """Whether the links of pages are followed."""
     sitemaps: SitemapFinder
+    image_budget: ImageBudget
     answers: VisitAnswers
     buffer: UrlBuffer
     results: VisitResults
@@ -86,16 +91,25 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
         parsed = await _parse(context, result) if is_page and result.outcome is Outcome.OK else None
         outcome, replacement = await _classify(context, item, result, parsed)
         found = _links(context, item, parsed, outcome) if replacement is None else [replacement]
-        sitemap = None
-        if not is_page and replacement is None:
+        sitemap, image, file = None, None, None
+        if item.resource is Resource.SITEMAP and replacement is None:
             outcome, sitemap, found = await _read_sitemap(context, item, result, outcome)
+        elif item.resource is Resource.IMAGE:
+            outcome, image, file = await _check_image(context, item, result, outcome, replacement)
         if parsed is not None and outcome is Outcome.OK and not parsed.nofollow:
             found += context.sitemaps.linked(item, parsed.base, parsed.sitemaps + parsed.feeds)
         found += context.sitemaps.take()
         context.fetcher.settle(request, result, outcome)  # what it says about a proxy
         row = _row(context, item, result, parsed, outcome)
         row.sitemap = sitemap
-        context.results.add(item, row, found, _exchange(context, item, result, row))
+        if row.state is not UrlState.WAITING:
+            row.image = image
+        if parsed is not None and parsed.found_images and outcome is Outcome.OK:
+            images, row.image_links = images_of(
+                item, parsed, context.links, domain_id=context.results.domain_id, job_id=context.job.id
+            )
+            found = images + found  # first: a URL that is also a link is an image
+        context.results.add(item, row, found, _exchange(context, item, result, row), file)
     except asyncio.CancelledError:  # the URL stays in the frontier as it was
         if request is not None and request.sent and not context.results.lost:
             context.results.add(item, _cancelled_row(context, item))
@@ -175,10 +189,19 @@ def _request(context: CrawlContext, item: FrontierItem) -> FetchRequest:
         allow_private=context.allow_private,
         secret=None if context.secrets is None else context.secrets.for_url(item.url),
         any_type=item.resource is not Resource.PAGE,
-        max_bytes=None if item.resource is Resource.PAGE else crawl_sitemap.MAX_BYTES,
+        max_bytes=_max_bytes(context, item.resource),
         key=item.url_key,
         last_attempt=item.attempts >= context.worker.settings.politeness.retries,
     )
+
+
+def _max_bytes(context: CrawlContext, resource: Resource) -> int | None:
+    match resource:
+        case Resource.SITEMAP:
+            return crawl_sitemap.MAX_BYTES
+        case Resource.IMAGE:
+            return context.worker.settings.images.max_bytes
+    return None
 
 
 async def _parse(context: CrawlContext, result: FetchResult) -> ParsedPage:
@@ -188,6 +211,7 @@ async def _parse(context: CrawlContext, result: FetchResult) -> ParsedPage:
         content_type=headers.get("content-type"),
         x_robots_tag=headers.get("x-robots-tag"),
         before_waiting=context.slots.open_extra_slot,
+        images=context.job.spec.images,
     )
 
 
@@ -256,6 +280,20 @@ async def _read_sitemap(
     return outcome, row, found
 
 
+async def _check_image(
+    context: CrawlContext, item: FrontierItem, result: FetchResult, outcome: Outcome, replacement: DiscoveredUrl | None
+) -> tuple[Outcome, FetchedImage, ImageFile | None]:
+    """Check an image that was fetched; return its outcome, its row, and the file to store."""
+    checked, image, file = await check_image(
+        item, result, outcome, context.worker.images, context.slots.open_extra_slot
+    )
+    if file is None:
+        context.image_budget.give_back(item.url_key)
+    if replacement is not None:
+        image = dataclasses.replace(image, moved_to=(replacement.url_key, replacement.url))
+    return checked, image, file
+
+
 # The outcome ----------------------------------------------------------------------------------------------------------
 
 
@@ -322,7 +360,7 @@ def _cancelled_row(context: CrawlContext, item: FrontierItem) -> UrlOutcome:
 
 
 def _reason(outcome: Outcome, result: FetchResult) -> str | None:
-    if outcome in (Outcome.OK, Outcome.NOT_MODIFIED, Outcome.SITEMAP):
+    if outcome in (Outcome.OK, Outcome.NOT_MODIFIED, Outcome.SITEMAP, Outcome.IMAGE):
         return None
     detail = result.redirect if outcome is Outcome.REDIRECT else result.detail
     return f"{outcome}: {detail[:500]}" if detail else str(outcome)

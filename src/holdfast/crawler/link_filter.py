@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.errors import BadUrl
-from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, Resource
+from holdfast.model.commit_batch import IMAGE_PRIORITY, DiscoveredUrl, FrontierItem, Resource
 from holdfast.model.domain_name import Site, SiteCache
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.scope import Denial, ScopeRules, StoredUrlJudge, too_deep_reason
@@ -229,6 +229,24 @@ class LinkFilter:
         )
         return self._on(site, found)
 
+    def image(self, item: FrontierItem, href: str, *, base: str | None = None) -> DiscoveredUrl | None:
+        """Return the row of an image of a page; None: it is no URL that can be fetched, or a pattern of the job excludes it.
+
+        It is in scope wherever it is, since its page is.
+        """
+        try:
+            url = resolve(item.url, base, self._rules) if base else item.url
+            url = resolve(url, href, self._rules)
+            site = self._sites.site_of(url)
+        except BadUrl:
+            return None
+        if self._scope.is_excluded(url):
+            return None
+        found = DiscoveredUrl(
+            *(self._job_id, url_key(url), url, item.depth + 1, IMAGE_PRIORITY, item.url_key), resource=Resource.IMAGE
+        )
+        return self._on(site, found)
+
     def listed(
         self, item: FrontierItem, addresses: Iterable[str], *, lastmod: datetime | None, priority: float | None
     ) -> list[DiscoveredUrl]:
@@ -282,10 +300,11 @@ class LinkFilter:
 
     def redirect_target(self, page: FrontierItem, target: str, hops: int) -> DiscoveredUrl:
         """Classify the target of a redirect. A seed's redirect is followed to any domain: that is where the site is now."""
-        if page.resource is Resource.SITEMAP:
-            moved = self.sitemap(page, target, depth=page.depth)
+        if page.resource is not Resource.PAGE:
+            is_image = page.resource is Resource.IMAGE
+            moved = self.image(page, target) if is_image else self.sitemap(page, target, depth=page.depth)
             if moved is not None:
-                return moved._replace(hops=hops)
+                return moved._replace(hops=hops, depth=page.depth)
         found = self._classify(page.url, target, page.url_key, page.depth, hops=hops, any_domain=page.depth == 0)
         return found._replace(steps=page.steps, barren=page.barren) if page.steps else found
 

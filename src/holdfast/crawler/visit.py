@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypedDict
 
+from holdfast.crawler.crawl_image import ImageBudget
 from holdfast.crawler.crawl_sitemap import SitemapFinder, are_wanted
 from holdfast.crawler.crawl_url import CrawlContext, crawl_url
 from holdfast.crawler.link_filter import LinkFilter
@@ -152,7 +153,10 @@ class Visit:
         if not claim.clean:
             self.gate.rate.assume_unrecorded_request(now)
         self._slots = RequestSlots(concurrency, self.gate.notify)
-        take: Callable[..., FrontierBatch] = partial(frontier.take, domain_id=claim.domain_id, job_id=job.id)
+        take: Callable[..., FrontierBatch] = partial(
+            frontier.take, domain_id=claim.domain_id, job_id=job.id, images=spec.images
+        )
+        self._image_budget = ImageBudget(settings.images.max_per_host, state.images)
         if self._for_tasks:
             take = partial(task_frontier.take, domain_id=claim.domain_id, job_id=job.id, epoch=claim.epoch)
         self._buffer = UrlBuffer(context, take)
@@ -203,6 +207,7 @@ class Visit:
                 self._links,
                 wanted=are_wanted(sitemaps, follow=spec.follow, max_depth=self._max_depth) and not self._for_tasks,
             ),
+            image_budget=self._image_budget,
             answers=self._answers,
             buffer=self._buffer,
             results=self._results,
@@ -298,7 +303,7 @@ class Visit:
         if self._is_excluded_now(item):
             return None
         try:
-            if item.resource is Resource.PAGE:
+            if item.resource is not Resource.SITEMAP:
                 await crawl_url(self._crawl, item)
             else:
                 async with self._context.sitemap_reads:
@@ -316,6 +321,15 @@ class Visit:
             results.deny(
                 item, Outcome.EXCLUDED, UrlState.DENIED, "excluded: its task was paused, cancelled, or has ended"
             )
+        elif item.resource is Resource.IMAGE:
+            if not self.job.spec.images:
+                reason = f"{Outcome.EXCLUDED}: the job does not store images"
+                results.deny(item, Outcome.EXCLUDED, UrlState.DENIED, reason)
+                return True
+            if not self._image_budget.reserve(item.url_key):
+                results.deny(item, Outcome.IMAGE_LIMIT, UrlState.DENIED, self._image_budget.reason)
+                return True
+            return False
         elif (denial := self._links.denied_now(item)) is not None:
             results.deny(item, denial.outcome, UrlState.DENIED, f"{denial.outcome}: {denial.reason}")
         elif (own := self._links.for_other_domain(item)) is not None:

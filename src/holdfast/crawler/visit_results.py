@@ -6,6 +6,7 @@ decided here, too.
 
 from collections.abc import Callable, Sequence
 
+from holdfast.archive.image_store import ImageFile
 from holdfast.archive.warc import Exchange
 from holdfast.crawler.batch_writer import BatchWriter
 from holdfast.crawler.link_filter import LinkFilter
@@ -67,13 +68,14 @@ class VisitResults:
         row: UrlOutcome,
         found: Sequence[DiscoveredUrl] = (),
         exchange: Exchange | None = None,
+        image: ImageFile | None = None,
     ) -> None:
         """Add the outcome of a URL to the batch, with the URLs that it leads to and the bytes for the archive. After: if it is requested
         again by this visit, it is the next one."""
         if row.tasks and row.outcome is Outcome.REDIRECT and found[0].state is UrlState.WAITING:
             # The schedule sends a task to the target of its redirect.
             row.moved_to, found = UrlRef(found[0].url, found[0].url_key), ()
-        self._batch_writer.add(self, row, found, exchange)
+        self._batch_writer.add(self, row, found, exchange, image)
         self.uncommitted += 1
         if row.again:
             self._buffer.put_back(item._replace(attempts=row.attempts))

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from holdfast.archive import image_store
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.activity import observe
 from holdfast.crawler.batch_writer import BatchWriter
@@ -31,6 +32,7 @@ from holdfast.model.domain_name import SiteCache
 from holdfast.model.job import Job
 from holdfast.model.request_secrets import headers_by_origin
 from holdfast.model.visit_report import VisitEnd
+from holdfast.parse.image_check import ImageChecker, ImageLimits
 from holdfast.parse.page_parser import PageParser
 from holdfast.politeness.retry import CooldownPolicy
 from holdfast.telemetry.clock import Clock, SystemClock, wait_for_event
@@ -170,6 +172,8 @@ class Worker:
             defaults=config.defaults,
             proxy_pauses=proxies.rests,
             versions=settings.crawl.page_versions,
+            near_distance=settings.images.near_distance,
+            image_store=lambda: image_store.open_store(settings.images, settings.data),
             archive=lambda: ArchiveWriter(config.archive_folder, name, settings.archive, software=config.agent),
             counters=self._counters,
             offer_page=self._extraction.offer,
@@ -191,6 +195,11 @@ class Worker:
             proxies=proxies,
             client=client,
             parser=PageParser(links_per_page=settings.crawl.links_per_page),
+            images=ImageChecker(
+                ImageLimits(settings.images.max_bytes, settings.images.max_pixels, settings.images.max_frames),
+                deadline=settings.images.timeout.total_seconds(),
+                processes=settings.images.processes,
+            ),
             sitemap_reads=asyncio.Semaphore(MAX_SITEMAPS_IN_MEMORY),
         )
 
@@ -318,7 +327,11 @@ class Worker:
         while True:
             edited_scope = job.spec.scope if job is not None and job.rules_version else None
             states = await self._db.call(
-                visit_state.load, domain_ids, None if job is None else job.id, edited_scope=edited_scope
+                visit_state.load,
+                domain_ids,
+                None if job is None else job.id,
+                edited_scope=edited_scope,
+                images=job is not None and job.spec.images,
             )
             if job is None or all(state.job_version == job.settings_version for state in states.values()):
                 return states, job
@@ -464,6 +477,7 @@ class Worker:
         await self.context.batch_writer.close()
         await self._extraction.close()
         await self.context.parser.aclose()
+        await self.context.images.aclose()
 
     def _lose_claims(self, held: set[tuple[int, int]]) -> None:
         """End the visits of these tenures (domain id, epoch), and not that of a later one of the same domain."""

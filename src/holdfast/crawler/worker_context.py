@@ -17,6 +17,7 @@ from holdfast.fetch.http_client import HttpClient
 from holdfast.model.commit_batch import UrlOutcome
 from holdfast.model.domain_name import SiteCache
 from holdfast.model.url import UrlRules
+from holdfast.parse.image_check import ImageChecker
 from holdfast.parse.page_parser import PageParser
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import Clock
@@ -65,5 +66,6 @@ class WorkerContext:
     proxies: ProxyRegistry
     client: HttpClient
     parser: PageParser
+    images: ImageChecker
     sitemap_reads: asyncio.Semaphore
     """Limits the sitemaps that are in memory at the same time."""

@@ -30,6 +30,7 @@ FLAGS: Final = {
     "follow": "Follow links",
     "archive": "Archive responses",
     "text": "Keep the text of pages",
+    "images": "Store the images of pages",
     "refresh": "Fetch pages again when a refresh is due",
     "allow_private": "Also ask servers of private networks",
 }

@@ -41,7 +41,7 @@ def clean(value: object) -> object:
 
 
 def whole(value: object) -> WholeText:
-    """Mark a text that is not to be cut: one that is meant to be long, or the value of a field, which is sent back. None is an empty one."""
+    """Mark a text that is not to be cut: it is meant to be long, or is the value of a field and sent back. None is an empty text."""
     return WholeText("" if value is None else value)
 
 

@@ -21,6 +21,7 @@ from holdfast.db import (
     claimable,
     claims,
     enqueue,
+    images,
     jobs,
     page_versions,
     proxy_usage,
@@ -94,7 +95,7 @@ ON CONFLICT (domain_id, job_id) DO UPDATE SET
 
 _RUN: Final = """
 UPDATE crawl_runs SET pages_crawled = pages_crawled + %(pages)s, errors = errors + %(errors)s, bytes = bytes + %(bytes)s,
-    images_found = images_found + %(images)s, heartbeat_at = clock_timestamp()
+    images_found = images_found + %(images)s, images_downloaded = images_downloaded + %(downloaded)s, heartbeat_at = clock_timestamp()
 WHERE id = %(run)s
 """
 
@@ -129,6 +130,7 @@ def commit(
     defaults: NewDomains,
     proxy_pauses: ProxyPauses = STANDARD,
     versions: int = page_versions.VERSIONS,
+    near_distance: int = 0,
     give_up: GiveUp = never,
 ) -> CommitResult:
     """Commit a batch: every part whose domain passes the fence. `versions`: of a page that are kept beside its last answer.
@@ -146,7 +148,7 @@ def commit(
         # some batches and not for others, attempts on a URL in two of them could change places.
         batch.update_ages(time.perf_counter())
         with settled_transaction(connection, connect, worker=worker, give_up=give_up):
-            _write(connection, worker, batch, lease, defaults, proxy_pauses, versions, committed)
+            _write(connection, worker, batch, lease, defaults, proxy_pauses, versions, near_distance, committed)
             failpoints.reach("before_commit")
     # Lost connection, full disk, timeout, deadlock, a proxy that was removed meanwhile: a retry may succeed. Any other error is permanent.
     except (psycopg.OperationalError, psycopg.errors.ForeignKeyViolation) as problem:
@@ -165,6 +167,7 @@ def _write(
     defaults: NewDomains,
     proxy_pauses: ProxyPauses,
     versions: int,
+    near_distance: int,
     committed: CommitResult,
 ) -> None:
     connection.execute(_SETTINGS, {"versions": str(versions)})
@@ -179,6 +182,13 @@ def _write(
     changed = url_results.settle(connection, parts, run_id=batch.run_id)
     task_frontier.record(connection, parts)
     sitemaps.record(connection, parts)
+    stored = images.record(
+        connection,
+        links=(link for part in parts for outcome in part.outcomes for link in outcome.image_links),
+        fetched=(outcome.image for part in parts for outcome in part.outcomes if outcome.image is not None),
+        own=held,
+        near_distance=near_distance,
+    )
     # A URL that another worker inserted may be settled before its wake was folded: it is counted now.
     claimable.fold_counts(connection, sorted(held))
     news = {
@@ -189,9 +199,9 @@ def _write(
     per_domain: dict[int, list[_Changes]] = defaultdict(list)
     for (domain_id, _), one in news.items():
         per_domain[domain_id].append(one)
-    progress = [_progress(part, per_domain[part.domain_id]) for part in parts]
+    progress = [_progress(part, per_domain[part.domain_id], stored.images_stored[part.domain_id]) for part in parts]
     waiting = claims.flush(connection, progress=progress, lease=lease, worker=worker, run_id=batch.run_id)
-    _count_run(connection, batch.run_id, news.values())
+    _count_run(connection, batch.run_id, news.values(), images=stored.new)
     proxy_usage.record(connection, parts, changed.by_proxy, proxy_pauses)
     committed.growth = _growth(enqueued, waiting)
 
@@ -251,13 +261,14 @@ def _count(connection: psycopg.Connection, news: Mapping[tuple[int, int], _Chang
     )
 
 
-def _progress(part: VisitPart, news: Iterable[_Changes]) -> DomainProgress:
+def _progress(part: VisitPart, news: Iterable[_Changes], images_stored: int) -> DomainProgress:
     news = list(news)
     return DomainProgress(
         part.domain_id,
         outcomes=0 if part.keeps_status else sum(one.settled.outcomes for one in news),
         pages_crawled=sum(one.settled.pages for one in news),
         images_found=sum(one.settled.images for one in news),
+        images_stored=images_stored,
         errors=sum(one.settled.errors for one in news),
         consecutive_errors=part.consecutive_errors,
         refusal_streak=part.refusal_streak,
@@ -268,7 +279,7 @@ def _progress(part: VisitPart, news: Iterable[_Changes]) -> DomainProgress:
     )
 
 
-def _count_run(connection: psycopg.Connection, run_id: int, news: Iterable[_Changes]) -> None:
+def _count_run(connection: psycopg.Connection, run_id: int, news: Iterable[_Changes], *, images: int) -> None:
     news = list(news)
     connection.execute(
         _RUN,
@@ -278,5 +289,6 @@ def _count_run(connection: psycopg.Connection, run_id: int, news: Iterable[_Chan
             "errors": sum(one.settled.errors for one in news),
             "bytes": sum(one.settled.bytes for one in news),
             "images": sum(one.settled.images for one in news),
+            "downloaded": images,
         },
     )

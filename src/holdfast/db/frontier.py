@@ -5,11 +5,12 @@ The rule: taking writes nothing. The claim on the domain is the ownership; a URL
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import psycopg
 
-from holdfast.model.commit_batch import FrontierItem, Resource
+from holdfast.model.commit_batch import IMAGE_PRIORITY, FrontierItem, Resource
 
 _MINE: Final = (
     "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
@@ -23,9 +24,14 @@ _TAKE: Final = f"""
 SELECT f.url_key, f.url, f.depth, f.attempts, f.hops, f.parent_key, f.kind = 'refresh',
        CASE WHEN f.kind = 'refresh' THEN (SELECT etag {_PAGE}) END, CASE WHEN f.kind = 'refresh' THEN (SELECT last_modified {_PAGE}) END,
        f.steps, f.barren, COALESCE(f.resource, 'page')
-FROM url_frontier f WHERE {_MINE} AND (f.not_before IS NULL OR f.not_before <= clock_timestamp())
+FROM url_frontier f WHERE {_MINE} AND (f.not_before IS NULL OR f.not_before <= clock_timestamp()){{lane}}
 ORDER BY f.priority DESC, f.depth, f.url_key LIMIT %(count)s
 """  # noqa: S608 — composed of the constants above only
+_ALL_LANES: Final = _TAKE.format(lane="")
+_PAGES: Final = _TAKE.format(lane=f" AND f.priority > {IMAGE_PRIORITY}")
+_IMAGES: Final = _TAKE.format(lane=f" AND f.priority = {IMAGE_PRIORITY}")
+IMAGE_SHARE: Final = 4
+"""One URL of so many is an image, if both wait."""
 _NEXT: Final = f"""
 SELECT extract(epoch FROM min(f.not_before) - clock_timestamp())::float8 FROM url_frontier f WHERE {_MINE} AND f.not_before IS NOT NULL
 """  # noqa: S608 — composed of the constant above only
@@ -41,21 +47,47 @@ class FrontierBatch:
 
 
 def take(
-    connection: psycopg.Connection, *, domain_id: int, job_id: int, count: int, exclude: Sequence[bytes]
+    connection: psycopg.Connection,
+    *,
+    domain_id: int,
+    job_id: int,
+    count: int,
+    exclude: Sequence[bytes],
+    images: bool = False,
 ) -> FrontierBatch:
-    """Up to `count` due URLs, best first, without the keys in `exclude`, which the visit has in memory.
+    """Up to `count` due URLs, best first, without the keys in `exclude`, which the visit has in memory. `images`: every fourth is an image,
+    as long as both wait.
 
     Before: the caller holds the domain. After: nothing is changed.
     """
     parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(exclude)}
-    # Not prepared: without the values of `exclude` each row would be compared with them one by one, which took six times as long.
-    urls = [
-        FrontierItem._make((*facts, Resource(resource), ()))
-        for *facts, resource in connection.execute(_TAKE, parameters, prepare=False)
-    ]
+    if images:
+        of_images = _read(connection, _IMAGES, parameters | {"count": max(1, count // IMAGE_SHARE)})
+        urls = _interleaved(_read(connection, _PAGES, parameters | {"count": count - len(of_images)}), of_images)
+    else:
+        urls = _read(connection, _ALL_LANES, parameters)
     if len(urls) >= count:
         return FrontierBatch(urls, None)
     taken = {waiting.url_key for waiting in urls}
     parameters["besides"] = [*exclude, *taken]
     row = connection.execute(_NEXT, parameters, prepare=False).fetchone()
     return FrontierBatch(urls, None if row is None or row[0] is None else max(0.0, float(row[0])))
+
+
+def _read(connection: psycopg.Connection, query: str, parameters: dict[str, object]) -> list[FrontierItem]:
+    # Not prepared: without the values of `exclude` each row would be compared with them one by one, which took six times as long.
+    return [
+        FrontierItem._make((*facts, Resource(resource), ()))
+        for *facts, resource in connection.execute(query.encode(), parameters, prepare=False)
+    ]
+
+
+def _interleaved(pages: list[FrontierItem], images: list[FrontierItem]) -> list[FrontierItem]:
+    """Both lanes, each in its order: an image after every three pages, and the rest of the longer one."""
+    mixed: list[FrontierItem] = []
+    waiting = iter(images)
+    for number, page in enumerate(pages, 1):
+        mixed.append(page)
+        if number % (IMAGE_SHARE - 1) == 0:
+            mixed += islice(waiting, 1)
+    return mixed + list(waiting)

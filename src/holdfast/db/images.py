@@ -76,6 +76,15 @@ SELECT l.* FROM ({_LINKS}) l JOIN image_urls u ON u.url_key = l.image_key AND u.
 ORDER BY l.image_key, l.domain_id, l.page_key
 ON CONFLICT DO NOTHING
 """  # noqa: S608 — composed of the constant above only
+_MOVE: Final = """
+WITH moved AS (
+    DELETE FROM image_links w USING unnest(%(old)s::bytea[], %(new)s::bytea[]) AS m(old, new) WHERE w.image_key = m.old
+    RETURNING m.new, w.*
+)
+INSERT INTO image_links (domain_id, job_id, seen_at, image_key, page_key, discovery_type, page_url, alt, found_in)
+SELECT domain_id, job_id, seen_at, new, page_key, discovery_type, page_url, alt, found_in FROM moved ORDER BY new, domain_id, page_key
+ON CONFLICT DO NOTHING
+"""
 _SEE: Final = f"""
 WITH waited AS (
     DELETE FROM image_links w USING image_urls u
@@ -147,21 +156,27 @@ def record(
     urls = {one.image_key: one.image_url for one in pages.values()} | {
         key: one.image_url for key, one in by_key.items()
     }
+    moved = {key: one.moved_to for key, one in sorted(by_key.items()) if one.moved_to is not None}
+    urls |= dict(moved.values())
     _lock_urls(connection, urls, by_key)
     images = _store(connection, by_key.values(), near_distance, result)
     if by_key:
         rows = [by_key[key] for key in sorted(by_key)]
-        led = {
+        answers = {
             "keys": array_params.keys(one.image_key for one in rows),
             "images": array_params.numbers(images.get(one.facts.sha256) if one.facts else None for one in rows),
             "problems": [one.problem for one in rows],
             "details": [one.detail[:500] or None for one in rows],
         }
-        connection.execute(_LEAD, led)
+        connection.execute(_LEAD, answers)
     found = _columns([pages[key] for key in sorted(pages)])
     if pages:
         connection.execute(_WAIT, found)
-    seen = connection.execute(_SEE, {**found, "led": array_params.keys(sorted(by_key))}).fetchall()
+    if moved:
+        targets = [key for key, _ in moved.values()]
+        connection.execute(_MOVE, {"old": array_params.keys(moved), "new": array_params.keys(targets)})
+    led = sorted(by_key.keys() | {key for key, _ in moved.values()})
+    seen = connection.execute(_SEE, {**found, "led": array_params.keys(led)}).fetchall()
     result.images_stored.update({domain_id: count for domain_id, _, count in seen if domain_id in own})
     if foreign := [row for row in seen if row[0] not in own]:
         domains, jobs, counts = zip(*foreign, strict=True)

@@ -33,7 +33,9 @@ SELECT id AS domain_id, domain, parent_domain, base_url, status, crawl_delay_sec
        CASE WHEN circuit.remembered THEN extract(epoch FROM circuit_open_until - clock_timestamp())::float8 END AS circuit_open_in,
        pace_delay_seconds::float8 AS delay, pace_delay_source AS delay_source, CASE WHEN parser_chosen THEN parser_name END AS parser,
        strip_params, settings_version,
-       COALESCE((SELECT j.settings_version FROM crawl_jobs j WHERE j.id = %(job)s), 0) AS job_version, true AS in_reach
+       COALESCE((SELECT j.settings_version FROM crawl_jobs j WHERE j.id = %(job)s), 0) AS job_version,
+       CASE WHEN %(images)s THEN (SELECT count(*) FROM url_frontier f WHERE f.domain_id = domains.id AND f.job_id = %(job)s
+                                  AND f.resource = 'image' AND f.state = 'done') ELSE 0 END AS images, true AS in_reach
 FROM domains CROSS JOIN LATERAL (
     SELECT COALESCE(GREATEST(next_request_at, circuit_open_until) > clock_timestamp() - interval '1 hour', true) AS remembered) circuit
 WHERE id = ANY(%(ids)s)
@@ -124,6 +126,8 @@ class VisitState:
     """Headers, cookies and credentials; the job's come after the domain's."""
     job_version: int = 0
     """`settings_version` of the job: the visit must not begin under an older one."""
+    images: int = 0
+    """Images of the domain that the job has fetched, counted up to its limit; 0 if it does not store images."""
     in_reach: bool = True
     """False: the scope of the job was edited and does not lead from a seed to this domain."""
 
@@ -134,11 +138,13 @@ def load(
     job_id: int | None = None,
     *,
     edited_scope: Scope | None = None,
+    images: bool = False,
 ) -> dict[int, VisitState]:
-    """The state of these domains, by id, for a visit of this job. `edited_scope`: its scope, if its rules were edited.
+    """The state of these domains, by id, for a visit of this job. `edited_scope`: its scope, if its rules were edited. `images`: whether
+    it stores images.
 
     Before: the caller holds them, so only operators change it meanwhile."""
-    parameters: dict[str, object] = {"ids": list(domain_ids), "job": job_id}
+    parameters: dict[str, object] = {"ids": list(domain_ids), "job": job_id, "images": images}
     with connection.cursor(row_factory=_as_state) as cursor:
         states = {state.domain_id: state for state in cursor.execute(_LOAD, parameters)}
     states = _with_reach(connection, states, job_id, edited_scope)

@@ -94,6 +94,8 @@ class Spec(Body):
     """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
     sitemaps: Sitemaps | None = None
     """Take URLs from sitemaps and feeds `also`, `only` (links of pages are not followed) or not (`no`); null: as `crawl.sitemaps` says."""
+    images: bool = False
+    """Fetch and store the images of its pages, wherever they are."""
 
 
 class JobChange(Body):
@@ -116,6 +118,7 @@ class JobChange(Body):
     parser: Annotated[str, Field(min_length=1, max_length=100, examples=["product"])] | None = None
     refresh: bool | None = None
     sitemaps: Sitemaps | None = None
+    images: bool | None = None
     robots: bool | None = None
     allow_private: bool | None = None
     archive: bool | None = None

@@ -71,6 +71,7 @@ KEYS: Final[Mapping[str, Callable[[str], object]]] = {
     "parser": DOMAIN_KEYS["parser_name"],
     "refresh": _optional(DOMAIN_KEYS["is_active"]),
     "sitemaps": _optional(_sitemaps),
+    "images": _optional(DOMAIN_KEYS["is_active"]),
     "robots": _optional(DOMAIN_KEYS["is_active"]),
     "allow_private": _optional(DOMAIN_KEYS["is_active"]),
     "archive": _optional(DOMAIN_KEYS["is_active"]),

@@ -532,6 +532,7 @@ class JobOptions(TypedDict, total=False):
     parser: str | None
     refresh: bool
     sitemaps: str | None
+    images: bool
 
 
 class JobChanges(TypedDict, total=False):
@@ -551,6 +552,7 @@ class JobChanges(TypedDict, total=False):
     parser: str | None
     refresh: bool | None
     sitemaps: str | None
+    images: bool | None
     robots: bool | None
     allow_private: bool | None
     archive: bool | None

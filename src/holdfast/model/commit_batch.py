@@ -8,9 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.model.fetch_types import ArchiveRef
+from holdfast.model.image import FetchedImage, ImageLink
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyUse
 
@@ -21,6 +22,11 @@ class Resource(StrEnum):
     PAGE = "page"
     SITEMAP = "sitemap"
     """A sitemap, an index of sitemaps, or a feed."""
+    IMAGE = "image"
+
+
+IMAGE_PRIORITY: Final = 0
+"""The priority of images in the frontier, below that of all pages: they have a lane of their own, which is read by this number."""
 
 
 class FrontierItem(NamedTuple):
@@ -162,6 +168,10 @@ class UrlOutcome:
     """It is in progress: what was found so far is committed, and another outcome of it follows."""
     sitemap: SitemapRow | None = None
     """Of a sitemap that was read."""
+    image: FetchedImage | None = None
+    """What the URL of an image led to."""
+    image_links: tuple[ImageLink, ...] = ()
+    """The images of a page, if the job stores them."""
 
 
 @dataclass(slots=True)

@@ -124,6 +124,8 @@ class FetchedImage:
     problem: str | None = None
     """Why it is not stored: an outcome, or an `ImageProblem`. None with no facts: it is as it was."""
     detail: str = ""
+    moved_to: tuple[bytes, str] | None = None
+    """The key and the URL that it was redirected to: pages that wait for it wait there."""
 
 
 def to_signed(number: int) -> int:

@@ -115,6 +115,8 @@ class JobSpec:
     """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
     sitemaps: Sitemaps | None = None
     """None: the value of the settings."""
+    images: bool = False
+    """Fetch and store the images of its pages."""
 
     def as_json(self) -> dict[str, Any]:
         """The JSON to store."""

@@ -22,6 +22,9 @@ class Outcome(StrEnum):
     """A sitemap or a feed, which lists URLs."""
     NO_SITEMAP = "no_sitemap"
     """There is none where sitemaps are by custom."""
+    IMAGE = "image"
+    BAD_IMAGE = "bad_image"
+    """What the URL of an image led to is none, or is too large, damaged or too costly to decode."""
     REDIRECT = "redirect"
     REDIRECT_LOOP = "redirect_loop"
     TOO_MANY_REDIRECTS = "too_many_redirects"
@@ -61,6 +64,8 @@ class Outcome(StrEnum):
     TRAP = "trap"
     URL_REFUSED = "url_refused"
     NOFOLLOW = "nofollow"
+    IMAGE_LIMIT = "image_limit"
+    """The job has as many images of this host as it may have."""
     FOLDED = "folded"
     PAGINATION = "pagination"
     OTHER_DOMAIN = "other_domain"
@@ -129,6 +134,8 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.NOT_MODIFIED: _ANSWERED._replace(page=True),
     Outcome.SITEMAP: _ANSWERED,
     Outcome.NO_SITEMAP: Treatment(UrlState.DONE, verdict=ProxyVerdict.SUCCESS),
+    Outcome.IMAGE: _ANSWERED,
+    Outcome.BAD_IMAGE: _ANSWERED,
     Outcome.REDIRECT: _ANSWERED,
     Outcome.REDIRECT_LOOP: _ANSWERED._replace(state=UrlState.FAILED),
     Outcome.TOO_MANY_REDIRECTS: _ANSWERED._replace(state=UrlState.FAILED),
@@ -163,6 +170,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TOO_DEEP: _DENIED,
     Outcome.TRAP: _DENIED,
     Outcome.URL_REFUSED: _DENIED,
+    Outcome.IMAGE_LIMIT: _DENIED,
     Outcome.NOFOLLOW: _DENIED,
     Outcome.FOLDED: _DENIED,
     Outcome.PAGINATION: _DENIED,

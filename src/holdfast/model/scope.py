@@ -76,6 +76,10 @@ class ScopeRules:
             return Denial(Outcome.TOO_DEEP, too_deep_reason(depth, max_depth))
         return None
 
+    def is_excluded(self, url: str) -> bool:
+        """Whether an exclude pattern leaves `url` out."""
+        return any(pattern.search(url) for pattern in self.exclude)
+
     def denied_by_pattern(self, url: str) -> Denial | None:
         """Why the include and exclude patterns leave `url` out; None: they do not."""
         for pattern in self.exclude:

@@ -358,6 +358,9 @@ ANSWERS: Final[dict[Outcome, RobotsAnswer]] = {
     Outcome.PROXY_FAILED: RobotsAnswer.UNREACHABLE,
     Outcome.PROXY_UNCLEAR: RobotsAnswer.UNREACHABLE,
     # These outcomes do not occur for a robots.txt.
+    Outcome.IMAGE: RobotsAnswer.UNREACHABLE,
+    Outcome.BAD_IMAGE: RobotsAnswer.UNREACHABLE,
+    Outcome.IMAGE_LIMIT: RobotsAnswer.UNREACHABLE,
     Outcome.SITEMAP: RobotsAnswer.UNREACHABLE,
     Outcome.NO_SITEMAP: RobotsAnswer.UNREACHABLE,
     Outcome.ROBOTS_DENIED: RobotsAnswer.UNREACHABLE,

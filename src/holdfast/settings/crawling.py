@@ -232,6 +232,12 @@ class Images(Group):
     """Images of pages: what is accepted, and where the files are stored."""
 
     max_bytes: Count = Field(default=20_000_000, ge=1000, le=MAX_INT4, description="Larger images are refused.")
+    max_per_host: Count = Field(
+        default=100_000,
+        ge=1,
+        le=MAX_INT4,
+        description="Images that a job stores from one host; URLs of more are left out.",
+    )
     max_pixels: Count = Field(
         default=100_000_000,
         ge=1000,

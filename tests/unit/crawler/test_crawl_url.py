@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from holdfast.crawler.crawl_image import ImageBudget
 from holdfast.crawler.crawl_sitemap import SitemapFinder
 from holdfast.crawler.crawl_url import CrawlContext, crawl_url
 from holdfast.crawler.request_gate import RequestWithheld, VisitOver
@@ -75,6 +76,7 @@ class Walk:
             links=links,
             follow=True,
             sitemaps=SitemapFinder(links, wanted=False),
+            image_budget=ImageBudget(0, 0),
             answers=self.answers,
             buffer=buffer,
             results=self.results,

@@ -1,3 +1,6 @@
+UPDATE url_frontier SET priority = 1 WHERE priority = 0;
+ALTER TABLE url_frontier DROP CONSTRAINT url_frontier_priority_check,
+    ADD CONSTRAINT url_frontier_priority_check CHECK (priority BETWEEN 1 AND 12);
 -- Images that were stored are forgotten; their files stay until they are deleted by hand.
 DELETE FROM domain_wakes WHERE images_stored > 0;
 ALTER TABLE domain_wakes DROP COLUMN images_stored;

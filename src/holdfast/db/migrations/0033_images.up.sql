@@ -90,3 +90,7 @@ COMMENT ON TABLE domain_images IS 'An image that pages of a domain have: what do
 
 ALTER TABLE domain_wakes ADD COLUMN images_stored integer NOT NULL DEFAULT 0 CHECK (images_stored >= 0 AND (images_stored = 0 OR inserted = 0));
 COMMENT ON COLUMN domain_wakes.images_stored IS 'Not 0: so many images of its pages were stored by workers that hold the domains of the images.';
+
+-- Images have a lane of their own, below all pages. Valid for all rows there are: those of before have at least 1.
+ALTER TABLE url_frontier DROP CONSTRAINT url_frontier_priority_check,
+    ADD CONSTRAINT url_frontier_priority_check CHECK (priority BETWEEN 0 AND 12) NOT VALID;

@@ -1,0 +1,182 @@
+"""Images in a crawl: found, fetched in their lane, stored once, and counted for the domains of their pages."""
+
+import hashlib
+import io
+import signal
+import zlib
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.support.crawls import Crawls, wait_for
+from tests.support.pages import MISSING, Page, Pages, html, moved
+
+
+def png(red: int, size: int = 32, *, noise: int = 0) -> bytes:
+    """An image with a shape that depends on the colour, so that others are no near duplicates of it."""
+    image = Image.new("RGB", (size, size))
+    image.putdata(
+        [((x * red) % 256, (y * (red + 7)) % 256, (x * y + noise) % 256) for y in range(size) for x in range(size)]
+    )
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def picture(body: bytes, kind: str = "image/png") -> Page:
+    return Page(body, headers={"Content-Type": kind})
+
+
+def with_images(*urls: str, links: tuple[str, ...] = ()) -> Page:
+    return html(*links, text="".join(f'<img src="{url}" alt="of {url[-5:]}">' for url in urls))
+
+
+def files(crawls: Crawls) -> dict[str, bytes]:
+    """The stored files, by the hash that they are named by."""
+    folder = crawls.folder / "data" / "images"
+    return {path.stem: path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
+
+
+def stored(crawls: Crawls, host: str) -> int:
+    found: int = crawls.domain(host)["images_stored"]
+    return found
+
+
+def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pages(crawls: Crawls) -> None:
+    with Pages() as site:
+        cdn = site.url("/shared.png", host="cdn.localhost")
+        site.answers |= {
+            "localhost/": with_images("/one.png", "/copy.png", cdn, links=("/b",)),
+            "localhost/b": with_images("/one.png", cdn, "/gone.png", "/page.png", "/moved.png"),
+            "localhost/one.png": picture(png(3)),
+            "localhost/copy.png": picture(png(3), "image/jpeg"),
+            "localhost/gone.png": MISSING,
+            "localhost/page.png": html(),
+            "localhost/moved.png": moved(site.url("/target.png", host="cdn.localhost")),
+            "cdn.localhost/shared.png": picture(png(5)),
+            "cdn.localhost/target.png": picture(png(11)),
+        }
+        assert crawls.crawl(site.url(), images=True).completed
+        host, other = f"localhost:{site.port}", f"cdn.localhost:{site.port}"
+        asked = site.paths()
+    assert crawls.total() == 2, "images are no pages"
+    assert set(files(crawls)) == {hashlib.sha256(png(number)).hexdigest() for number in (3, 5, 11)}
+    assert all(hashlib.sha256(body).hexdigest() == name for name, body in files(crawls).items())
+    assert len(asked) == len(set(asked)), "no image is fetched twice"
+    assert (stored(crawls, host), stored(crawls, other)) == (3, 0)
+    assert crawls.domain(host)["image_yield_rate"] == 1.5
+    rows = crawls.rows(
+        "SELECT image_url, source_page_url, alt, discovery_type::text FROM provenance ORDER BY image_url, source_page_url"
+    )
+    assert {(url.rpartition("/")[2], page.rpartition("/")[2]) for url, page, _, _ in rows} == {
+        *(("one.png", ""), ("one.png", "b"), ("shared.png", ""), ("shared.png", "b"), ("target.png", "b")),
+    } | {(url.rpartition("/")[2], page.rpartition("/")[2]) for url, page, _, _ in rows if url.endswith("copy.png")}
+    assert {kind for *_, kind in rows} == {"discovery"}
+    assert crawls.outcomes("%/page.png") == {site.url("/page.png"): ["bad_image"]}
+    crawls.verify()
+
+
+def test_a_crawl_without_images_asks_for_none(crawls: Crawls) -> None:
+    with Pages({"/": with_images("/one.png"), "/one.png": picture(png(3))}) as site:
+        assert crawls.crawl(site.url()).completed
+        assert site.paths() == ["/"]
+    assert crawls.value("SELECT images_found FROM domains") == 1
+
+
+def test_pages_come_before_most_images_and_images_do_not_starve(crawls: Crawls) -> None:
+    with Pages() as site:
+        pages = [f"/p{number}" for number in range(30)]
+        images = [f"/i{number}.png" for number in range(30)]
+        site.answers["/"] = with_images(*images, links=tuple(pages))
+        site.answers |= {page: html() for page in pages}
+        site.answers |= {image: picture(png(number)) for number, image in enumerate(images)}
+        assert crawls.crawl(site.url(), images=True, concurrency=1).completed
+        order = [path[1] for path in site.paths()[1:]]
+    assert order[:40].count("i") == 10, "a quarter of the slots"
+    assert order.count("i") == 30
+    crawls.verify()
+
+
+def test_a_limit_of_images_of_a_host(crawls: Crawls) -> None:
+    crawls.set(images={"max_per_host": 2})
+    with Pages() as site:
+        images = [f"/i{number}.png" for number in range(5)]
+        site.answers |= {"/": with_images(*images)} | {
+            image: picture(png(number)) for number, image in enumerate(images)
+        }
+        assert crawls.crawl(site.url(), images=True, concurrency=1).completed
+    assert len(files(crawls)) == 2
+    reasons = {reason for _, reason in crawls.frontier("%.png").values() if reason}
+    assert reasons == {"image_limit: 2 images of this host (images.max_per_host)"}
+    crawls.verify()
+
+
+def test_bombs_and_oddities_are_refused_and_the_worker_lives(crawls: Crawls) -> None:
+    header = (
+        b"\x89PNG\r\n\x1a\n"
+        + (13).to_bytes(4)
+        + b"IHDR"
+        + (60_000).to_bytes(4)
+        + (60_000).to_bytes(4)
+        + b"\x08\2\0\0\0"
+    )
+    bomb = header + zlib.crc32(header[12:]).to_bytes(4) + png(3)[33:]
+    with Pages() as site:
+        site.answers |= {
+            "/": with_images(
+                "/bomb.png", "/cut.png", "/not.png", "/good.png", "data:image/png;base64,AAAA", "http://["
+            ),
+            "/bomb.png": picture(bomb),
+            "/cut.png": picture(png(3, 200)[:500]),
+            "/not.png": picture(b"GIF99 no image"),
+            "/good.png": picture(png(9)),
+        }
+        assert crawls.crawl(site.url(), images=True).completed
+        assert site.paths().count("/bomb.png") == 1
+    assert len(files(crawls)) == 1
+    assert dict(crawls.rows("SELECT right(url, 8), problem FROM image_urls WHERE problem IS NOT NULL")) == {
+        "bomb.png": "image_too_large",
+        "/cut.png": "image_damaged",
+        "/not.png": "not_an_image",
+    }
+    assert crawls.value("SELECT total_error_count FROM domains") == 0
+    crawls.verify()
+
+
+@pytest.mark.parametrize("failpoint", ["after_fetch:3", "archive_written:2", "before_commit:2", "after_commit:2"])
+def test_a_kill_leaves_no_row_without_its_file(crawls: Crawls, failpoint: str) -> None:
+    crawls.set(flush={"pages": 3})
+    with Pages() as site:
+        images = [f"/i{number}.png" for number in range(12)]
+        site.answers |= {"/": with_images(*images)} | {image: picture(png(n + 1)) for n, image in enumerate(images)}
+        job = crawls.begin(site.url(), images=True).job.name
+        killed = crawls.run("worker", "--name", "w1", "--job", job, "--failpoint", failpoint)
+        assert killed.code == -signal.SIGKILL
+        named = {Path(file).stem for (file,) in crawls.rows("SELECT file FROM images")}
+        assert named <= set(files(crawls))
+        crawls.verify()
+        with crawls.start("worker", "--name", "w1", "--job", job):
+            wait_for(lambda: not crawls.value("SELECT count(*) FROM url_frontier WHERE state = 'waiting'"), "the end")
+    assert len(files(crawls)) == crawls.value("SELECT count(*) FROM images") == 12
+    assert crawls.value("SELECT images_stored FROM domains") == 12
+    crawls.verify()
+
+
+def test_a_store_that_is_away_pauses_the_crawl_and_it_goes_on(crawls: Crawls) -> None:
+    folder = crawls.folder / "data" / "images"
+    folder.parent.mkdir(exist_ok=True, mode=0o700)
+    folder.write_text("in the way")
+    with Pages() as site:
+        site.answers |= {"/": with_images("/one.png"), "/one.png": picture(png(3))}
+        job = crawls.begin(site.url(), images=True).job
+        with crawls.worker(job) as worker:
+            wait_for(lambda: "/one.png" in site.paths(), "the image")
+            waits = "SELECT activity::text LIKE '%%images cannot be stored%%' FROM workers WHERE activity IS NOT NULL"
+            wait_for(lambda: crawls.value(waits), "the word that it waits")
+            assert worker.lives
+            assert crawls.value("SELECT count(*) FROM images") == 0
+            folder.unlink()
+            worker.end()
+    assert len(files(crawls)) == 1
+    crawls.verify()
