@@ -111,7 +111,8 @@ def backfill(
     reports = [_run(service.import_path(source, options), source, as_json) for source in sources]
     if from_tables:
         reports += _run_tables(service, database, schema or "public", table or [], options, as_json)
-    _end(reports, None if dry_run else service.check(), as_json)
+    changed = any(not report.known for report in reports) and not dry_run
+    _end(reports, service.check() if changed else None, as_json)
 
 
 def _run_tables(
@@ -170,7 +171,7 @@ def _lines(report: ImportReport) -> Iterator[str]:
     used = counts.rows - counts.bad - counts.skipped
     yield f"{safe(report.source)}: {pluralize(counts.rows, 'row')}, {used:,} used, {counts.skipped:,} skipped, {counts.bad:,} bad."
     for reason, number in sorted(counts.reasons.items(), key=lambda one: (-one[1], one[0])):
-        yield f"  {number:,} {safe(reason)}"
+        yield f"  {safe(reason)}: {number:,}"
     if report.format in HISTORY:
         yield (
             f"{counts.domains_new + counts.domains_updated:,} domains {would or 'were '}imported: {counts.domains_new:,} new "
@@ -196,7 +197,9 @@ def _end(reports: list[ImportReport], checked: CheckReport | None, as_json: bool
     if as_json:
         output.print_json({"imports": [_json(report) for report in reports], "validation": checked})
     elif checked is not None:
-        _print_checks(checked)
+        if not reports or not checked.ok:
+            _print_checks(checked)
+        _print_verdict(checked)
     failed = checked is not None and not checked.ok
     if failed or any(report.stopped or (report.counts.bad and not report.known) for report in reports):
         raise typer.Exit(1)
@@ -205,6 +208,9 @@ def _end(reports: list[ImportReport], checked: CheckReport | None, as_json: bool
 def _print_checks(checked: CheckReport) -> None:
     rows = [(one.check, one.detail) for one in checked.checks]
     output.print_table(["CHECK", "RESULT"], rows)
+
+
+def _print_verdict(checked: CheckReport) -> None:
     output.print_line(
         f"{checked.history_domains:,} domains in the history, {checked.backfilled_domains:,} created by imports, "
         f"{checked.total_domains:,} in all."
@@ -212,7 +218,9 @@ def _print_checks(checked: CheckReport) -> None:
     for figures in checked.statuses:
         shown = "-" if figures.avg_yield is None else f"{figures.avg_yield:.2f}"
         output.print_line(f"  {figures.status}: {figures.domains:,}, {figures.avg_pages:.1f} pages each, yield {shown}")
-    output.print_line("Validation: yes." if checked.ok else "Validation: no.")
+    failed = sum(not one.ok for one in checked.checks)
+    total = pluralize(len(checked.checks), "check")
+    output.print_line(f"Validation: no. {failed} of {total} failed." if failed else f"Validation: yes. {total} passed.")
 
 
 def _json(report: ImportReport) -> dict[str, Any]:

@@ -229,6 +229,8 @@ def judge(item: Capture | BadRow, rules: UrlRules, sites: SiteCache, *, all_type
         site = sites.site_of(url)
     except BadUrl as problem:
         return BadRow(item.number, BAD_URL, str(problem))
+    if url == f"{site.base_url}/robots.txt":
+        return Skipped(item.number, "robots.txt", "It is not a page.")
     outcome = outcome_of_status(item.status, location="location" in item.headers, conditional=False)
     if outcome is Outcome.OK and not all_types and _type_of(item) not in PARSEABLE_TYPES:
         outcome = Outcome.WRONG_TYPE

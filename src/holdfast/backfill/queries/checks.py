@@ -1,6 +1,6 @@
 """Validation of what was imported: one query for each check; a row is a fault.
 
-The rule: read only. The queries scan and join whole tables, and see what is committed when each of them begins.
+The rule: read only. The queries scan and join whole tables, with the planner's settings of `holdfast verify`.
 """
 
 from collections.abc import Iterator
@@ -10,12 +10,13 @@ import psycopg
 
 from holdfast.backfill.records import HISTORY, StatusFigures
 from holdfast.db.rows import by_name
-from holdfast.db.verify import LOG, STRUCTURE, parameters
+from holdfast.db.verify import LOG, STRUCTURE, verify
 
 _SUMS: Final = ", ".join(f"COALESCE(sum({name}), 0)" for name in ("pages", "errors", "images_found", "images_stored"))
+_HISTORY: Final = "'{" + ",".join(sorted(HISTORY)) + "}'"
 _OWN: Final = {
     "every import has finished": """
-        SELECT source || ' (' || state || ')' FROM backfill_imports WHERE state <> 'finished' ORDER BY id
+        SELECT id, source, state::text FROM backfill_imports WHERE state <> 'finished'
     """,
     "nothing of a finished import is left to merge": """
         SELECT s.domain FROM backfill_domains s WHERE NOT EXISTS (
@@ -27,7 +28,7 @@ _OWN: Final = {
         AND NOT EXISTS (SELECT FROM job_domains jd WHERE jd.domain_id = d.id)
     """,
     "the sums of the domains are those of the imports": f"""
-        SELECT format('imports: %%s, domains: %%s', i, r)
+        SELECT i AS imports, r AS domains
         FROM (SELECT ({_SUMS})::text AS i FROM backfill_imports WHERE format = ANY(%(history)s)) i,
              (SELECT ({_SUMS})::text AS r FROM crawl_log_rollups WHERE job_id = 0) r
         WHERE i <> r AND NOT EXISTS (SELECT FROM backfill_imports WHERE state <> 'finished')
@@ -42,10 +43,10 @@ _OWN: Final = {
     """,
     # Only of domains that nothing has happened to since: their reason is still that of the import.
     "a domain is blocked if more than half of its history failed, else exhausted": """
-        SELECT d.domain FROM (
-            SELECT domain, status, regexp_match(status_reason, '^backfill: ([0-9]+) of ([0-9]+) requests failed$') AS found
-            FROM domains WHERE source LIKE 'backfill%%') d
-        WHERE d.status <> CASE WHEN found[1]::bigint * 2 > found[2]::bigint THEN 'blocked' ELSE 'exhausted' END::domain_status
+        SELECT domain, status::text, status_reason FROM domains
+        WHERE source LIKE 'backfill%%' AND status_reason LIKE 'backfill: %% requests failed'
+        AND (status = 'blocked') <> CASE WHEN status_reason LIKE 'backfill: %% requests failed'
+            THEN split_part(status_reason, ' ', 2)::bigint * 2 > split_part(status_reason, ' ', 4)::bigint ELSE status = 'blocked' END
     """,
 }
 _OF_VERIFY: Final = (
@@ -53,7 +54,6 @@ _OF_VERIFY: Final = (
     "I7 a domain's pages and errors are those of the log and its roll-up",
     "I7 a job's pages and errors on a domain are those of the log and its roll-up",
 )
-_FIRST: Final = "SELECT (f.*)::text, count(*) OVER () FROM ({}) f LIMIT 3"
 _NAMES: Final = """
 SELECT d.id, d.domain FROM domains d WHERE d.id > %(after)s AND d.removed_at IS NULL
   AND (d.source LIKE 'backfill%%' OR EXISTS (SELECT FROM crawl_log_rollups r WHERE r.domain_id = d.id))
@@ -73,12 +73,12 @@ _as_status: Final = by_name(StatusFigures)
 
 
 def faults(connection: psycopg.Connection) -> Iterator[tuple[str, int, list[str]]]:
-    """Run the checks; yields the name of each, the number of faults, and the first of them."""
-    checks = {**_OWN, **{name.partition(" ")[2]: (STRUCTURE | LOG)[name] for name in _OF_VERIFY}}
-    values = {"history": sorted(HISTORY), **parameters(retries=0)}
-    for name, query in checks.items():
-        rows = connection.execute(_FIRST.format(query), values).fetchall()
-        yield name, rows[0][1] if rows else 0, [str(row[0]).strip('()"') for row in rows]
+    """Run the checks, on one snapshot; yields the name of each, the number of faults, and the first of them. Before: no transaction is
+    open."""
+    own = {name: query.replace("%(history)s", _HISTORY) for name, query in _OWN.items()}
+    for found in verify(connection, retries=0, checks=own | {name: (STRUCTURE | LOG)[name] for name in _OF_VERIFY}):
+        rows = [" ".join(f"{name}={value}" for name, value in row.items()) for row in found.rows]
+        yield found.check.removeprefix("I1 ").removeprefix("I7 "), found.faults, rows
 
 
 def names(connection: psycopg.Connection) -> Iterator[str]:

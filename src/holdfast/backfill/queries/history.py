@@ -72,17 +72,23 @@ FROM backfill_domains s LEFT JOIN (
 ) i ON i.domain = s.domain
 WHERE s.import_id = %(import)s AND s.domain = ANY(%(names)s)
 """
+# `domain_score` of a new domain, without the rewrite of every row that a call of it would take: half the time of a merge.
+_SCORE: Final = """
+LEAST(round(COALESCE(images::float8 / NULLIF(pages, 0), 0) * 1000), 5000000) + LEAST(GREATEST(requests - pages, 0), 500) * 2
+- LEAST(round(COALESCE(errors::float8 / NULLIF(pages, 0), 0) * 500), 5000000)
+- staleness_points(COALESCE(last_at, COALESCE(first_at, now()) - interval '30 days'))
+"""
 _INSERT: Final = f"""
 WITH source AS MATERIALIZED ({_SOURCE})
 INSERT INTO domains (domain, parent_domain, base_url, source, status, status_reason, block_reason_code, block_reason, first_blocked_at,
                      next_crawl_after, pages_discovered, pages_crawled, images_found, images_stored, total_error_count, first_seen_at,
-                     last_crawled_at, {TREATMENT_COLUMNS})
+                     last_crawled_at, priority_score, priority_computed_at, {TREATMENT_COLUMNS})
 SELECT domain, parent_domain, base_url, %(source)s, CASE WHEN stopped THEN 'blocked' ELSE 'exhausted' END::domain_status,
        'backfill: ' || errors || ' of ' || requests || ' requests failed',
        code, CASE WHEN stopped THEN 'of ' || requests || ' requests in the history ' || errors || ' had a status of 400 or more' END,
        CASE WHEN stopped THEN COALESCE(last_at, now()) END,
        CASE WHEN stopped THEN now() + (%(cooldowns)s::jsonb ->> code)::float8 * interval '1 second' END,
-       requests, pages, images_found, images, errors, COALESCE(first_at, now()), last_at, {TREATMENT_VALUES}
+       requests, pages, images_found, images, errors, COALESCE(first_at, now()), last_at, {_SCORE}, now(), {TREATMENT_VALUES}
 FROM source WHERE domain <> ALL(%(known)s) ORDER BY domain
 ON CONFLICT (domain) DO NOTHING
 RETURNING id, status::text
@@ -212,7 +218,7 @@ def _merge(
     if len(inserted) + len(locked) < len(names):
         raise _Again
     connection.execute(_ROLL_UP, values)
-    claimable.rescore(connection, [row[0] for row in inserted] + values["ids"])
+    claimable.rescore(connection, values["ids"])
     claimable.update_ready(connection, values["ids"])
     merged, images = connection.execute(_MOVED, values).fetchone() or (0, 0)
     counts = Counts(domains_new=len(inserted), domains_updated=len(locked), domains_merged=merged, images_stored=images)
