@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.types.json import Jsonb
 
+from holdfast import failpoints
 from holdfast.backfill.records import Counts, Format, Import, ImportState
 from holdfast.db.rows import by_name, names_of
 from holdfast.errors import UnderWay
@@ -79,6 +80,7 @@ def add(
             "id": import_id,
         },
     )
+    failpoints.reach("in_backfill")
 
 
 def counts(connection: psycopg.Connection, import_id: int) -> Counts:
