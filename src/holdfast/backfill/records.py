@@ -110,8 +110,8 @@ class Capture:
     """A revisit: it has the body of the record with this digest."""
     same_url: str | None = None
     """A revisit: the URL of that record."""
-    digest: str | None = None
-    """The digest of its payload, as the source has it."""
+    digest: str = ""
+    """The digest of its payload, if the source has one."""
 
 
 @dataclass(slots=True)

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from holdfast.backfill import service
-from holdfast.backfill.queries import history, source_tables
+from holdfast.backfill.queries import imports, source_tables
 from holdfast.db.connection import Database
 from holdfast.db.verify import CHECKS, verify
 from tests.support.cli import Cli
@@ -22,7 +21,7 @@ from tests.support.factories import Store
 from tests.support.killed import run_through_kills
 
 COLUMNS = ("domain", "page_url", "status", "images_found", "crawled_at")
-GOOD = [
+GOOD: list[tuple[Any, ...]] = [
     ("A.example", "http://www.a.example/1", 200, 3, "2026-02-13 08:00:00+00"),
     ("www.a.example", "http://a.example/2", 404, 0, "2026-02-14 08:00:00+00"),
     ("a.example.", "http://a.example/3", 301, 1, "2026-02-12 08:00:00+00"),
@@ -32,7 +31,7 @@ GOOD = [
     ("down.example", None, None, 0, None),
     ("gone.example", None, 404, 0, None),
 ]
-BAD = [("not a domain", None, 200, 0, None), ("ok.example", None, 7, 0, None)]
+BAD: list[tuple[Any, ...]] = [("not a domain", None, 200, 0, None), ("ok.example", None, 7, 0, None)]
 FOUND = {
     "a.example": ("exhausted", None, 3, 2, 1, 4, "http://www.a.example"),
     "down.example": ("exhausted", None, 2, 0, 1, 0, "https://down.example"),
@@ -90,7 +89,8 @@ def assert_sound(connection: psycopg.Connection) -> None:
     assert [(one.check, one.rows) for one in verify(connection, retries=4, checks=CHECKS) if one.faults] == []
     assert (
         connection.execute(
-            "SELECT domain, priority_score, domain_score(d) FROM domains d WHERE source LIKE 'backfill%' AND status <> 'blocked' AND priority_score <> domain_score(d)"
+            "SELECT domain, priority_score, domain_score(d) FROM domains d"
+            " WHERE source LIKE 'backfill%' AND status <> 'blocked' AND priority_score <> domain_score(d)"
         ).fetchall()
         == []
     )
@@ -229,9 +229,7 @@ def test_a_file_that_changes(cli: Cli, store: Store, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(history, "merge", fail)
-        patch.setattr(service.BackfillService, "_merge", fail)
-        patch.setattr(service.imports, "add", fail)
+        patch.setattr(imports, "add", fail)
         assert cli("backfill", "log.csv").code == 130
     file.write_bytes(as_csv(GOOD[:4]))
     answer = cli("backfill", "log.csv")

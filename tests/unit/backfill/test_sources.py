@@ -7,7 +7,7 @@ import io
 import pickle
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pyarrow import parquet
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from holdfast.backfill.records import BadRow, Capture
+from holdfast.backfill.records import BadRow, Capture, RawRow
 from holdfast.backfill.sources import http_message, scrapy_cache
 from holdfast.backfill.sources.scrapy_cache import CacheCaptures
 from holdfast.backfill.sources.tables import MAX_LINE, CsvRows, ParquetRows, check_mapping
@@ -30,8 +30,8 @@ Item = Capture | BadRow
 MAX_BYTES = 1000
 
 
-def csv_rows(content: bytes, after: int = 0, **mapping: str) -> list[Any]:
-    return list(CsvRows(io.BufferedReader(io.BytesIO(content)), mapping, "log").rows(after))  # type: ignore[arg-type]
+def csv_rows(content: bytes, after: int = 0, mapping: Mapping[str, str] | None = None) -> list[Any]:
+    return list(CsvRows(io.BufferedReader(io.BytesIO(content)), mapping or {}, "log").rows(after))
 
 
 # Tables ---------------------------------------------------------------------------------------------------------------
@@ -79,8 +79,8 @@ def test_bad_lines_of_csv() -> None:
 
 
 def test_columns_are_found_or_named() -> None:
-    assert csv_rows(b"a,b\nx.example,404", domain="a", status="B")[0][1:4] == ("x.example", None, "404")
-    layout = CsvRows(io.BufferedReader(io.BytesIO(b"source_domain,image_id\n")), {}, "log").layout  # type: ignore[arg-type]
+    assert csv_rows(b"a,b\nx.example,404", mapping={"domain": "a", "status": "B"})[0][1:4] == ("x.example", None, "404")
+    layout = CsvRows(io.BufferedReader(io.BytesIO(b"source_domain,image_id\n")), {}, "log").layout
     assert (layout.is_provenance, layout.missing) == (True, ("page_url",))
     for content, mapping, problem in [
         (b"x,y\n", {}, "has no column with a domain or a URL; it has: x, y"),
@@ -88,7 +88,7 @@ def test_columns_are_found_or_named() -> None:
         (b"\xff\xfe\n", {}, "is not UTF-8 text"),
     ]:
         with pytest.raises(UsageError, match=problem):
-            csv_rows(content, **mapping)
+            csv_rows(content, mapping=mapping)
     assert check_mapping(["domain=host=x"]) == {"domain": "host=x"}
     for wrong in ("domain", "domain=", "colour=x"):
         with pytest.raises(UsageError):
@@ -102,8 +102,10 @@ def test_parquet_is_read_by_groups_and_from_any_row(tmp_path: Path) -> None:
     )
     parquet.write_table(table, file, row_group_size=10)
     rows = list(ParquetRows(file, {}, "log").rows(0))
-    assert [row[:2] for row in rows] == [(n + 1, f"{n}.example") for n in range(25)]
-    assert [row[3] for row in rows[:3]] == [200, None, 200]
+    assert [(row.number, row.domain) for row in rows if isinstance(row, RawRow)] == [
+        (n + 1, f"{n}.example") for n in range(25)
+    ]
+    assert [row.status for row in rows[:3] if isinstance(row, RawRow)] == [200, None, 200]
     for after in (0, 9, 10, 11, 24, 25):
         assert list(ParquetRows(file, {}, "log").rows(after)) == rows[after:]
     file.write_bytes(b"PAR1nothing")
@@ -194,7 +196,7 @@ def _warc_file(*, pack: bool, version: str) -> bytes:
 
 
 def captures(content: bytes, position: Any = None, number: int = 0) -> list[tuple[Any, Item]]:
-    return list(WarcCaptures(io.BufferedReader(io.BytesIO(content)), max_bytes=MAX_BYTES).captures(position, number))  # type: ignore[arg-type]
+    return list(WarcCaptures(io.BufferedReader(io.BytesIO(content)), max_bytes=MAX_BYTES).captures(position, number))
 
 
 def shown(items: list[tuple[Any, Item]]) -> Iterator[tuple[object, ...]]:
@@ -227,7 +229,7 @@ def test_warc_files_whole_and_from_every_position(pack: str, version: str) -> No
     assert list(shown(items)) == EXPECTED
     revisit = items[7][1]
     assert isinstance(revisit, Capture)
-    assert (revisit.same_as, revisit.same_url) == ("sha1:XYZ", "http://a.example/1")
+    assert (revisit.same_as, revisit.same_url) == ("sha1:xyz", "http://a.example/1")
     for before, (position, _) in enumerate(items):
         assert list(shown(captures(content, position, before))) == EXPECTED[before:]
 
@@ -332,7 +334,7 @@ def test_the_cache_of_scrapy_from_every_position(tmp_path: Path, monkeypatch: py
 
 def test_queues_of_scrapy_are_refused(tmp_path: Path) -> None:
     (tmp_path / "requests.queue").mkdir()
-    with pytest.raises(UsageError, match="JOBDIR of Scrapy. Its queues are pickles"):
+    with pytest.raises(UsageError, match=r"JOBDIR of Scrapy\. Its queues are pickles"):
         scrapy_cache.check(tmp_path)
     (tmp_path / "requests.queue").rmdir()
     (tmp_path / "spider.db").touch()

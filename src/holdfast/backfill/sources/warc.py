@@ -10,6 +10,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from http.client import responses
 from typing import Any, Final
@@ -30,6 +31,8 @@ _TYPES: Final = frozenset(
     ("warcinfo", "request", "metadata", "conversion", "continuation", "response", "resource", "revisit")
 )
 _NOT_MODIFIED: Final = "server-not-modified"
+_SIZES: Final = {"sha1": 20, "sha256": 32}
+"""Bytes of a digest."""
 _LENGTH: Final = re.compile(r"[0-9]{1,15}")
 
 NOT_WARC: Final = "not a WARC record"
@@ -216,7 +219,17 @@ class WarcCaptures:
         except ValueError as problem:
             return BadRow(number, BAD_HTTP, f"The response for {url[:200]!a} cannot be used: {problem}.")
         cut = cut or more or "warc-truncated" in fields
-        return Capture(number, url, at, status, head, headers, body, cut, digest=fields.get("warc-payload-digest"))
+        return Capture(
+            number,
+            url,
+            at,
+            status,
+            head,
+            headers,
+            body,
+            cut,
+            digest=normal_digest(fields.get("warc-payload-digest", "")),
+        )
 
 
 def _at(file: "io.BufferedReader[Any]", position: Mapping[str, Any]) -> _Bytes:
@@ -272,7 +285,7 @@ def _resource(fields: Mapping[str, str], block: bytes) -> tuple[bytes, bytes]:
 
 def _revisit(fields: Mapping[str, str], capture: Capture) -> Capture:
     """The capture of a revisit: the same body as another record has."""
-    capture.same_as = fields.get("warc-payload-digest", "")
+    capture.same_as = normal_digest(fields.get("warc-payload-digest", ""))
     capture.same_url = fields.get("warc-refers-to-target-uri", "").strip("<>") or capture.url
     if _NOT_MODIFIED in fields.get("warc-profile", "") or capture.status == 304:
         capture.status = 200
@@ -282,12 +295,20 @@ def _revisit(fields: Mapping[str, str], capture: Capture) -> Capture:
 
 def _is_digest(text: str, *hashes: Any) -> bool:
     """Whether a digest is that of one of these hashes; one of another algorithm is not looked at."""
-    name, _, value = text.partition(":")
-    found = next((one for one in hashes if one.name == name.lower().replace("-", "")), None)
-    if found is None:
-        return True
-    raw: bytes = found.digest()
-    return value.lower() == raw.hex() or value.upper().rstrip("=") == base64.b32encode(raw).decode().rstrip("=")
+    name, _, value = normal_digest(text).partition(":")
+    found = next((one for one in hashes if one.name == name), None)
+    return found is None or value == found.hexdigest()
+
+
+def normal_digest(text: str) -> str:
+    """A digest with its value in hexadecimal; most tools write it in base 32."""
+    name, colon, value = text.strip().partition(":")
+    name = name.lower().replace("-", "")
+    size = _SIZES.get(name)
+    if size is not None and len(value) != 2 * size:
+        with suppress(ValueError):
+            value = base64.b32decode(value.upper() + "=" * (-len(value) % 8)).hex()
+    return f"{name}{colon}{value.lower()}"
 
 
 def is_digest_of(text: str, body: bytes) -> bool:
