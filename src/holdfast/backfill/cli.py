@@ -84,12 +84,12 @@ def backfill(
 
     Examples:
         holdfast backfill crawl_log.csv.gz --map domain=host --dry-run
-        holdfast backfill --from-database postgresql://user@db.example/old --schema public
+        holdfast backfill --from-database postgresql://me@db.example/old
         holdfast backfill site.warc.gz --job old-site
         holdfast backfill .scrapy/httpcache
         holdfast backfill --check
     """
-    from holdfast.backfill.service import JOB, ImportOptions
+    from holdfast.backfill.service import JOB, ImportOptions, check_source
     from holdfast.backfill.sources.tables import check_mapping
     from holdfast.model.job import check_job_name
 
@@ -102,6 +102,8 @@ def backfill(
     if job is not None:
         check_job_name(job)
     options = ImportOptions(format_, check_mapping(mapping or []), job or JOB, all_types, dry_run, again)
+    for source in sources:
+        check_source(source)
     context = command_context.get(ctx)
     context.require_local("`holdfast backfill`")
     service = factories.backfill_service(context.settings, context.store())

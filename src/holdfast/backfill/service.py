@@ -98,22 +98,18 @@ class BackfillService:
     # Sources -------------------------------------------------------------------------------------------------------------
 
     def import_path(self, name: str, options: ImportOptions) -> Steps:
-        """Import a file or a folder; yields the report, the last time at the end."""
+        """Import a file or a folder; yields the report, the last time at the end. Before: `check_source` has accepted it."""
         path = Path(name)
         if path.is_dir():
-            scrapy_cache.check(path)
-            if options.format not in {None, Format.SCRAPY_CACHE} or not scrapy_cache.is_cache(path):
-                raise UsageError(f"{name} is a folder, but not a file cache of Scrapy; name its files instead.")
+            if options.format not in {None, Format.SCRAPY_CACHE}:
+                raise UsageError(f"{name} is a folder; {options.format} is not the format of a folder.")
             report = ImportReport(name, Format.SCRAPY_CACHE, options.dry_run)
             captures = CacheCaptures(path, max_bytes=self.max_bytes)
             yield from self._import_pages(captures, scrapy_cache.identity(path), report, options)
             return
         stream, size = opened(name, "a source")
         file = cast("io.BufferedReader[Any]", stream)
-        if size is None:
-            raise UsageError(
-                f"{name} is not a file; a source must be a file, so that an interrupted import can continue."
-            )
+        assert size is not None  # noqa: S101 — `check_source`
         with file:
             format_ = options.format or recognize(path, file)
             report = ImportReport(os.fsencode(name).decode(errors="replace"), format_, options.dry_run, size=size)
@@ -376,6 +372,19 @@ class BackfillService:
             return canonical_domain(name, registrable=self.registrable) == name
         except BadUrl:
             return False
+
+
+def check_source(name: str) -> None:
+    """Raise UsageError for a file or folder that cannot be imported. Needs no database, so that invalid usage starts none."""
+    path = Path(name)
+    if path.is_dir():
+        scrapy_cache.check(path)
+        if not scrapy_cache.is_cache(path):
+            raise UsageError(f"{name} is a folder, but not a file cache of Scrapy; name its files instead.")
+    elif name == "-" or not path.is_file():
+        if name != "-":
+            opened(name, "a source")[0].close()
+        raise UsageError(f"{name} is not a file; a source must be a file, so that an interrupted import can continue.")
 
 
 def recognize(path: Path, file: "io.BufferedReader[Any]") -> Format:

@@ -24,7 +24,7 @@ from tests.support.invariants import assert_invariants
 from tests.support.killed import run_through_kills
 
 HTML = ("Content-Type", "text/html; charset=utf-8")
-PARSER = '''
+PARSER = """
 from holdfast.parse.plugin_api import Document, tree
 
 version = "1"
@@ -32,7 +32,7 @@ version = "1"
 
 def parse(document: Document):
     yield {"title": tree(document).css_first("title").text()}
-'''
+"""
 URLS = "SELECT url, state::text, reason FROM url_frontier ORDER BY url"
 PAGES = """
 SELECT f.url, p.status, p.outcome, p.title, p.crawled_at, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest

@@ -29,14 +29,10 @@ _OWN: Final = {
     """,
     "the sums of the domains are those of the imports": f"""
         SELECT i AS imports, r AS domains
-        FROM (SELECT ({_SUMS})::text AS i FROM backfill_imports WHERE format = ANY(%(history)s)) i,
+        FROM (SELECT ({_SUMS})::text AS i FROM backfill_imports WHERE format = ANY({_HISTORY})) i,
              (SELECT ({_SUMS})::text AS r FROM crawl_log_rollups WHERE job_id = 0) r
         WHERE i <> r AND NOT EXISTS (SELECT FROM backfill_imports WHERE state <> 'finished')
     """,  # noqa: S608 — a constant
-    "a yield is the images stored for each page": """
-        SELECT d.domain FROM domains d JOIN crawl_log_rollups r ON r.domain_id = d.id
-        WHERE d.image_yield_rate IS DISTINCT FROM d.images_stored::float8 / NULLIF(d.pages_crawled, 0)
-    """,
     "images of the history are counted by their domains": """
         SELECT d.domain FROM domains d JOIN crawl_log_rollups r ON r.domain_id = d.id AND r.job_id = 0
         WHERE d.images_found < r.images_found OR d.images_stored < r.images_stored
@@ -54,6 +50,9 @@ _OF_VERIFY: Final = (
     "I7 a domain's pages and errors are those of the log and its roll-up",
     "I7 a job's pages and errors on a domain are those of the log and its roll-up",
 )
+CHECKS: Final = {**_OWN, **{name.partition(" ")[2]: (STRUCTURE | LOG)[name] for name in _OF_VERIFY}}
+"""All of them but that of the names, which is not one of the database."""
+
 _NAMES: Final = """
 SELECT d.id, d.domain FROM domains d WHERE d.id > %(after)s AND d.removed_at IS NULL
   AND (d.source LIKE 'backfill%%' OR EXISTS (SELECT FROM crawl_log_rollups r WHERE r.domain_id = d.id))
@@ -75,10 +74,12 @@ _as_status: Final = by_name(StatusFigures)
 def faults(connection: psycopg.Connection) -> Iterator[tuple[str, int, list[str]]]:
     """Run the checks, on one snapshot; yields the name of each, the number of faults, and the first of them. Before: no transaction is
     open."""
-    own = {name: query.replace("%(history)s", _HISTORY) for name, query in _OWN.items()}
-    for found in verify(connection, retries=0, checks=own | {name: (STRUCTURE | LOG)[name] for name in _OF_VERIFY}):
-        rows = [" ".join(f"{name}={value}" for name, value in row.items()) for row in found.rows]
-        yield found.check.removeprefix("I1 ").removeprefix("I7 "), found.faults, rows
+    for found in verify(connection, retries=0, checks=CHECKS):
+        yield (
+            found.check,
+            found.faults,
+            [" ".join(f"{name}={value}" for name, value in row.items()) for row in found.rows],
+        )
 
 
 def names(connection: psycopg.Connection) -> Iterator[str]:
