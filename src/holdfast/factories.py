@@ -18,6 +18,7 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.archive.image_store import ImageStore
+    from holdfast.backfill.service import BackfillService
     from holdfast.background.process import BackgroundServices
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.crawler.worker_context import WorkerConfig
@@ -130,6 +131,32 @@ def log_folder(settings: Settings) -> Path:
     """The folder of the log files. Raises UsageError if the data folder is another user's."""
     private.check(settings.data)
     return settings.data / "logs"
+
+
+def backfill_service(settings: Settings, db: Database) -> "BackfillService":
+    """The service that imports what other tools left."""
+    from holdfast.backfill.service import BackfillService
+
+    cooldown = settings.cooldown
+    return BackfillService(
+        db,
+        url_rules(settings),
+        new_domains(settings),
+        archive_folder(settings),
+        settings.archive,
+        {
+            "login_required": cooldown.login_required,
+            "forbidden": cooldown.forbidden,
+            "rate_limited": cooldown.rate_limited,
+            "unavailable": cooldown.unavailable,
+            "manual": cooldown.forbidden,
+        },
+        software=f"Holdfast/{__version__}",
+        registrable=settings.domains.registrable,
+        max_bytes=settings.fetch.max_bytes,
+        versions=settings.crawl.page_versions,
+        links_per_page=settings.crawl.links_per_page,
+    )
 
 
 def storage_service(settings: Settings, db: Database) -> "StorageService":

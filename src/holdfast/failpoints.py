@@ -18,6 +18,7 @@ NAMES: Final = frozenset(
         "archive_written",
         "before_commit",
         "after_commit",
+        "in_backfill",
         "in_heartbeat",
         "in_migration",
         "round_raised",
@@ -26,6 +27,8 @@ NAMES: Final = frozenset(
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})
 """The failpoints of an API server; no worker reaches them."""
+COMMANDS: Final = frozenset({"in_migration", "in_backfill"})
+"""The failpoints of commands; no worker reaches them either."""
 _armed: dict[str, int] = {}
 
 

@@ -57,6 +57,7 @@ COMMAND_MODULES: Final = (
     CommandModule("holdfast.storage.cli", ("storage",)),
     CommandModule("holdfast.cli.explain", ("explain",)),
     CommandModule("holdfast.cli.export", ("export",)),
+    CommandModule("holdfast.backfill.cli", ("backfill",)),
     CommandModule("holdfast.cli.parse", ("parse",)),
     CommandModule("holdfast.cli.verify", ("verify",)),
     CommandModule("holdfast.audit.cli", ("audit",)),
@@ -78,6 +79,7 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Data": {
         "seeds": "Add start URLs, or load a list of them.",
+        "backfill": "Import logs and pages of other tools.",
         "pages": "Versions of a page, and what changed on it.",
         "products": "Products that parsers found, and their prices.",
         "parse": "Run parsers again over archived pages.",

@@ -71,11 +71,14 @@ STRUCTURE: Final[dict[str, str]] = {
             FROM url_frontier GROUP BY domain_id, job_id) f USING (domain_id, job_id)
         WHERE (jd.done, jd.denied, jd.failed) IS DISTINCT FROM (COALESCE(f.done, 0), COALESCE(f.denied, 0), COALESCE(f.failed, 0))
     """,
-    "I1 a domain discovered what its jobs discovered, and waits for what waits in them": """
+    "I1 a domain discovered what its jobs and the roll-up discovered, and waits for what waits in them": """
         SELECT d.id AS domain_id, d.pages_discovered, COALESCE(jd.discovered, 0) AS discovered, d.frontier_size,
                COALESCE(jd.waiting, 0) AS waiting
-        FROM domains d LEFT JOIN (SELECT domain_id, sum(discovered)::bigint AS discovered, sum(waiting)::bigint AS waiting
-                                  FROM job_domains GROUP BY domain_id) jd ON jd.domain_id = d.id
+        FROM domains d LEFT JOIN (
+            SELECT domain_id, sum(discovered)::bigint AS discovered, sum(waiting)::bigint AS waiting
+            FROM (SELECT domain_id, discovered, waiting FROM job_domains
+                  UNION ALL SELECT domain_id, discovered, 0 FROM crawl_log_rollups) parts
+            GROUP BY domain_id) jd ON jd.domain_id = d.id
         WHERE d.pages_discovered <> COALESCE(jd.discovered, 0) OR d.frontier_size <> COALESCE(jd.waiting, 0)
     """,
     "I1 templates count no more URLs than there are": """
@@ -216,6 +219,14 @@ STRUCTURE: Final[dict[str, str]] = {
 }
 """Invariants that need no log."""
 
+# Counter = roll-up + log: rows of the log that are gone, or never were in it, are in the roll-up.
+_LOGGED: Final = """
+    SELECT domain_id, job_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
+           count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors
+    FROM crawl_log GROUP BY domain_id, job_id
+    UNION ALL SELECT domain_id, job_id, pages, errors FROM crawl_log_rollups
+"""
+
 LOG: Final[dict[str, str]] = {
     "I1 every URL that is done has an answer in the log": """
         SELECT f.domain_id, f.job_id, f.url_key FROM url_frontier f WHERE f.state = 'done' AND NOT EXISTS (
@@ -244,23 +255,21 @@ LOG: Final[dict[str, str]] = {
             SELECT FROM crawl_log l WHERE l.domain_id = p.domain_id AND l.job_id = p.job_id AND l.url_key = p.url_key
             AND l.outcome = p.outcome)
     """,
-    "I7 a domain's pages and errors are those of the log": """
+    "I7 a domain's pages and errors are those of the log and its roll-up": f"""
         SELECT d.id AS domain_id, d.pages_crawled, COALESCE(l.pages, 0) AS logged_pages, d.total_error_count,
                COALESCE(l.errors, 0) AS logged_errors
         FROM domains d LEFT JOIN (
-            SELECT domain_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
-                   count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors
-            FROM crawl_log GROUP BY domain_id) l ON l.domain_id = d.id
+            SELECT domain_id, sum(pages)::bigint AS pages, sum(errors)::bigint AS errors FROM ({_LOGGED}) parts GROUP BY domain_id
+        ) l ON l.domain_id = d.id
         WHERE d.pages_crawled <> COALESCE(l.pages, 0) OR d.total_error_count <> COALESCE(l.errors, 0)
-    """,
-    "I7 a job's pages and errors on a domain are those of the log": """
+    """,  # noqa: S608 — a constant
+    "I7 a job's pages and errors on a domain are those of the log and its roll-up": f"""
         SELECT jd.domain_id, jd.job_id, jd.pages, COALESCE(l.pages, 0) AS logged_pages, jd.errors, COALESCE(l.errors, 0) AS logged_errors
         FROM job_domains jd LEFT JOIN (
-            SELECT domain_id, job_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
-                   count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors
-            FROM crawl_log GROUP BY domain_id, job_id) l ON l.domain_id = jd.domain_id AND l.job_id = jd.job_id
+            SELECT domain_id, job_id, sum(pages)::bigint AS pages, sum(errors)::bigint AS errors FROM ({_LOGGED}) parts
+            GROUP BY domain_id, job_id) l ON l.domain_id = jd.domain_id AND l.job_id = jd.job_id
         WHERE jd.pages <> COALESCE(l.pages, 0) OR jd.errors <> COALESCE(l.errors, 0)
-    """,
+    """,  # noqa: S608 — a constant
     "I7 a run's pages and errors are those of the log": """
         SELECT r.id AS run_id, r.pages_crawled, COALESCE(l.pages, 0) AS logged_pages, r.errors, COALESCE(l.errors, 0) AS logged_errors
         FROM crawl_runs r LEFT JOIN (

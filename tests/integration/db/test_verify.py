@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I1 the counts of a job's work are those of its frontier": (
         "UPDATE url_frontier SET state = 'failed' WHERE state = 'denied'",
     ),
-    "I1 a domain discovered what its jobs discovered, and waits for what waits in them": (
+    "I1 a domain discovered what its jobs and the roll-up discovered, and waits for what waits in them": (
         "UPDATE domains SET frontier_size = frontier_size + 1",
     ),
     "I1 templates count no more URLs than there are": (
@@ -70,8 +70,12 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I6 each change begins where the last one ended": (
         "INSERT INTO domain_transitions SELECT domain_id, version + 1, at, 'blocked', to_status, reason, worker, 1 FROM domain_transitions",
     ),
-    "I7 a domain's pages and errors are those of the log": ("UPDATE domains SET pages_crawled = pages_crawled + 1",),
-    "I7 a job's pages and errors on a domain are those of the log": ("UPDATE job_domains SET errors = errors + 1",),
+    "I7 a domain's pages and errors are those of the log and its roll-up": (
+        "UPDATE domains SET pages_crawled = pages_crawled + 1",
+    ),
+    "I7 a job's pages and errors on a domain are those of the log and its roll-up": (
+        "UPDATE job_domains SET errors = errors + 1",
+    ),
     "I7 a run's pages and errors are those of the log": ("UPDATE crawl_runs SET errors = errors + 1",),
     "I7 what a domain's proxies did is what the log says": (
         "INSERT INTO proxies (proxy_url, proxy_port) VALUES ('p.example', 8080)",
