@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+from holdfast import factories
 from tests.support.crawls import Crawls
 from tests.support.dynamic_site import Answer, page
+from tests.support.stored_images import put_images
 
 PATHS = (
     "/overview",
@@ -29,6 +31,8 @@ PATHS = (
     "/tasks",
     "/tasks/new",
     "/items",
+    "/images",
+    "/images/{image}",
     "/products",
     "/workers",
     "/workers/runs",
@@ -67,4 +71,7 @@ def furnish(crawls: Crawls, url: str, job: str = "shop", proxy: str = "proxy.exa
     assert crawls.command("tasks", "add", f"{url}a", "--every", "1d") == 0
     assert crawls.command("proxies", "add", f"http://{proxy}:8080") == 0
     crawls.connection.execute("INSERT INTO alerts (kind, subject, value, details) VALUES ('error_rate', '', 0.5, '{}')")
-    return {"job": job, "domain": url.removeprefix("http://").rstrip("/"), "url": url}
+    image, *_ = put_images(
+        crawls.connection, factories.image_store(crawls.settings), page=url, alt="<script>alert(1)</script>"
+    )
+    return {"job": job, "domain": url.removeprefix("http://").rstrip("/"), "url": url, "image": str(image)}

@@ -74,6 +74,7 @@ NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
     "Data": (
         Link("/tasks", "Tasks"),
         Link("/items", "Items"),
+        Link("/images", "Images"),
         Link("/products", "Products"),
     ),
     "Operations": (
