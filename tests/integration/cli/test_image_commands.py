@@ -54,6 +54,25 @@ def test_list_and_show(cli: Cli, ids: list[int]) -> None:
     assert cli("images", "list", "--format", "heic").refused(2).startswith("There is no format 'heic'")
 
 
+def test_columns_of_images_are_shown_where_there_are_some(
+    cli: Cli, database: Database, connection: psycopg.Connection, files: Path
+) -> None:
+    crawl_a_little(database, Store(connection))
+    for command in (("top-domains",), ("domains", "status")):
+        assert cli(*command).out.splitlines()[0].split() == ["DOMAIN", "STATUS", "PAGES", "LAST", "CRAWLED"]
+    put_images(connection, FolderImageStore(files))
+    for command in (("top-domains",), ("domains", "status")):
+        assert cli(*command).out.splitlines()[0].split() == [
+            "DOMAIN",
+            "STATUS",
+            "PAGES",
+            "IMAGES",
+            "YIELD",
+            "LAST",
+            "CRAWLED",
+        ]
+
+
 def test_garbage(cli: Cli, ids: list[int], files: Path, connection: psycopg.Connection) -> None:
     store = FolderImageStore(files)
     orphan = store.put(b"\1" * 32, "png", b"orphan")
