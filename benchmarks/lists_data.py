@@ -125,6 +125,19 @@ INSERT INTO items (domain_id, job_id, url_key, fetched_at, position, parser, par
 SELECT domain_id, job_id, url_key, fetched_at, n, parser, '1', jsonb_build_object('name', 'lamp', 'place', n)
 FROM page_parses, generate_series(0, 2) n
 """
+_IMAGES = """
+INSERT INTO images (sha256, first_seen_at, last_seen_at, size, dhash, width, height, format, media_type, near_duplicate_of, file)
+SELECT sha256(n::text::bytea), now() - n * interval '1 minute', now(), n, hashtextextended(n::text, 1), 1 + n % 1000, 1 + n % 700,
+       CASE WHEN n % 10 = 0 THEN 'png' ELSE 'jpeg' END, 'image/jpeg', CASE WHEN n % 7 = 1 AND n > 7 THEN n / 7 END, 'aa/aa/' || n || '.jpg'
+FROM generate_series(1, {pages} / 5) n;
+
+INSERT INTO provenance (domain_id, image_id, source_page_url, page_key, job_id, image_key, image_url, found_in)
+SELECT d.first + CASE WHEN i.id % 10 = 0 THEN 0 ELSE i.id % {domains} END, i.id, 'https://x.example/' || i.id,
+       substr(sha256(i.id::text::bytea), 1, 16), j.first + i.id % 900, substr(i.sha256, 1, 16), 'https://i.example/' || i.id, 'img'
+FROM images i, (SELECT min(id) AS first FROM domains) d, (SELECT min(id) AS first FROM crawl_jobs) j;
+
+INSERT INTO domain_images SELECT domain_id, image_id FROM provenance
+"""
 _TASKS = """
 INSERT INTO crawl_batches (name) SELECT 'batch ' || n FROM generate_series(1, 500) n;
 
@@ -171,6 +184,7 @@ STEPS = {
     "URLs and pages": _URLS,
     "crawls and versions": _CRAWLS,
     "items": _ITEMS,
+    "images": _IMAGES,
     "tasks, products, webhooks": _TASKS,
     "proxies, audit log": _PROXIES,
 }

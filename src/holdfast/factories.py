@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.background.process import BackgroundServices
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.crawler.worker_context import WorkerConfig
+    from holdfast.images.service import ImageService
     from holdfast.jobs.seed_import import SeedImporter
     from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
@@ -117,6 +118,15 @@ def image_store(settings: Settings) -> "ImageStore":
 
     private.check(settings.data)
     return open_store(settings.images, settings.data)
+
+
+def image_service(settings: Settings, db: Database) -> "ImageService":
+    """The service of images, which reads the store of images. The caller closes its `thumbnails`."""
+    from holdfast.images.service import ImageService
+    from holdfast.images.thumbnails import Thumbnails
+
+    thumbnails = Thumbnails(lambda: image_checker(settings))
+    return ImageService(db, image_store(settings), thumbnails, settings.domains.registrable)
 
 
 def image_checker(settings: Settings) -> "ImageChecker":

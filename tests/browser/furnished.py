@@ -17,6 +17,7 @@ import zstandard
 from psycopg.types.json import Jsonb
 
 from holdfast.accounts.service import AccountService
+from holdfast.archive.image_store import FolderImageStore
 from holdfast.db.connection import Database
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
@@ -40,6 +41,7 @@ from tests.support.factories import Store
 from tests.support.furnished import put_items
 from tests.support.pools import Pools
 from tests.support.shop import Shop, product
+from tests.support.stored_images import put_images
 from tests.support.tasks import Tasks
 
 PATHS: Final = (
@@ -83,6 +85,8 @@ PATHS: Final = (
     "/batches/{batch}",
     "/items",
     "/items/item?url={url}&job={job}&parser=shop&position=0",
+    "/images",
+    "/images/{image}",
     "/products",
     "/products/{product}",
     "/workers",
@@ -271,6 +275,11 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
         " ('w2', 'crawler-1', 4243, now() + interval '10 min'), ('w3', 'crawler-2', 977, now() - interval '9 min')"
     )
     _crawl_shop(made)
+    # The files are beside the archive, as by default.
+    image, *_ = put_images(
+        connection, FolderImageStore(archive.parent / "images"), page=names["url"], alt=made.name("A lamp", 200)
+    )
+    names["image"] = str(image)
     _other_domains(made)
     _tasks_and_products(made, names)
     _proxies(made, names)

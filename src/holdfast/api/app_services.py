@@ -25,6 +25,7 @@ from holdfast.db.pool import PooledDatabase
 from holdfast.db.request_auth import RateLimits
 from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
+from holdfast.images.service import ImageService
 from holdfast.items.service import ItemService
 from holdfast.jobs.crawls import CrawlService
 from holdfast.jobs.edits import ScopeEdit
@@ -125,7 +126,9 @@ class AppServices:
         )
 
     def close(self) -> None:
-        """Close the connection pool. After: no connection is left."""
+        """Close the connection pool. After: no connection is left, and no process that makes thumbnails."""
+        if "images" in vars(self):
+            self.images.thumbnails.close()
         self.database.close()
 
     @cached_property
@@ -235,6 +238,11 @@ class AppServices:
     def items(self) -> ItemService:
         """Items that parsers found."""
         return ItemService(self.database, self.settings.domains.registrable, factories.url_rules(self.settings))
+
+    @cached_property
+    def images(self) -> ImageService:
+        """Images that crawls stored."""
+        return factories.image_service(self.settings, self.database)
 
     @cached_property
     def explainer(self) -> Explainer:

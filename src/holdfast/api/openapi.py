@@ -24,6 +24,7 @@ TAGS: Final = {
     "jobs": "What is crawled: made, looked at, paused, resumed, cancelled, deleted.",
     "frontier": "URLs that wait.",
     "pages": "What was fetched, exports, and why a URL is where it is.",
+    "images": "Images that crawls stored, their files and thumbnails.",
     "items": "What parsers found on the pages of crawls.",
     "domains": "Web hosts: their state, configuration, robots.txt and maintenance windows.",
     "tasks": "Single URLs, usually recurring, and batches of them.",

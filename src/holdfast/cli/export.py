@@ -1,8 +1,8 @@
-"""`holdfast export`: write pages, items, products, URLs or the crawl log to a file."""
+"""`holdfast export`: write pages, items, products, URLs or the crawl log to a file, and images to a folder."""
 
 import sys
 from contextlib import closing
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,6 +13,8 @@ from holdfast.control import export as exports
 from holdfast.control.export import KINDS, STDOUT, Exporter, ExportRequest
 from holdfast.pages.texts import MissingTexts
 
+IMAGES: Final = "images"
+"""What is exported as files of their own."""
 Job = Annotated[
     str | None,
     typer.Option("--job", metavar="NAME", callback=command_context.valid_text, help="Only rows of this job."),
@@ -27,11 +29,12 @@ def register(app: typer.Typer) -> None:
 
 def export(
     ctx: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="|".join(KINDS), help="What to export.")],
+    what: Annotated[str, typer.Argument(metavar="|".join((*KINDS, IMAGES)), help="What to export.")],
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="FILE.jsonl, FILE.csv or FILE.parquet; - prints JSON lines to standard output."
+            metavar="FILE",
+            help="FILE.jsonl, FILE.csv or FILE.parquet; - prints JSON lines to standard output. For images a folder, or s3://bucket/prefix.",
         ),
     ],
     text: Annotated[bool, typer.Option("--text", help="Include the visible text of pages.")] = False,
@@ -39,11 +42,12 @@ def export(
     domain: Domain = None,
     as_json: output.Json = False,
 ) -> None:
-    """Write pages, items, products, URLs or the crawl log to a file.
+    """Write pages, items, products, URLs or the crawl log to a file, or images to a folder.
 
     pages: a row per URL that was answered, with its last answer. items: what parsers extracted from the pages of crawls.
     products: every product as last seen. urls: every discovered URL with its state and the reason. log: every
-    outcome. The file appears under its name when it is complete. Workers may crawl meanwhile.
+    outcome. images: files named by their hash, and images.parquet with a row for each page that has one; the same command again
+    copies what is missing. A file appears under its name when it is complete. Workers may crawl meanwhile.
 
     --text reads texts from the database if the job kept them there (crawl --text), otherwise from the archive of this
     machine. If texts are missing, a message says how many and where they are, and the exit code is 1; the file is written.
@@ -53,7 +57,13 @@ def export(
         holdfast export pages texts.jsonl --text --domain example.com
         holdfast export items items.jsonl --job shop
         holdfast export urls - --job default | grep denied
+        holdfast export images pictures --domain example.com
     """
+    if what == IMAGES:
+        from holdfast.images.cli.export import export_images
+
+        export_images(command_context.get(ctx), file, job=job, domain=domain, as_json=as_json)
+        return
     request = ExportRequest(what, text, job, domain)
     exports.check(file, request)
     exporter = _exporter(command_context.get(ctx))

@@ -39,7 +39,8 @@ def verify(
     """Check that nothing is lost, doubled or miscounted. Exit code 1 if a check fails.
 
     The database is compared with itself: every URL has a state, no domain is held by two workers, every counter equals
-    the log. Then every page is read from the archive, if it is on this machine, and compared with its hash. Nothing is
+    the log. Then every page is read from the archive, if it is on this machine, every image from its store, and both are
+    compared with their hashes. Nothing is
     changed, and workers may run meanwhile; on a large database it is faster when few do.
 
     Examples:
@@ -73,6 +74,7 @@ def _verifier(context: command_context.CommandContext, *, archive: bool) -> Stor
         context.store(),
         context.settings.politeness.retries,
         folder if archive and folder.is_dir() else None,
+        factories.image_store(context.settings) if archive else None,
         context.settings.database_url is not None,
     )
 

@@ -40,6 +40,7 @@ from holdfast.domains.records import (
 )
 from holdfast.errors import UsageError
 from holdfast.frontier.records import AddedUrls, FrontierStats, FrontierUrl, Recovered, Retried
+from holdfast.images.records import Image, ImageDetails
 from holdfast.items.records import Item
 from holdfast.jobs.records import (
     ComparedPage,
@@ -583,6 +584,40 @@ def items(
     """Items that parsers found on the pages of crawls; `position` on their page, from 0."""
     filters = {"url": url, "domain": domain, "job": _optional_job(job), "parser": parser, "position": position}
     return ListSpec("/api/items", Item, filters)
+
+
+def images(
+    *,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    format: str | None = None,  # noqa: A002 — as the API has it
+    min_width: int | None = None,
+    min_height: int | None = None,
+    since: datetime | None = None,
+    near: int | None = None,
+    order: str = "newest",
+) -> ListSpec[Image]:
+    """Images that crawls stored; `near` those that look like an image. The order is `newest` or `oldest`, by when each was stored."""
+    size = {"min_width": min_width, "min_height": min_height}
+    filters = {"domain": domain, "job": _optional_job(job), "format": format, **size, "since": since, "near": near}
+    return ListSpec("/api/images", Image, {**filters, "order": order})
+
+
+def image(image_id: int) -> RequestSpec[ImageDetails]:
+    """An image, pages that have it, and near duplicates."""
+    return RequestSpec("GET", format_path("/api/images/{}", image_id), decode_one(ImageDetails))
+
+
+def image_file(image_id: int) -> RequestSpec[bytes]:
+    """The bytes of an image."""
+    path = format_path("/api/images/{}/file", image_id)
+    return RequestSpec("GET", path, lambda answer: answer.content, headers={"Accept": "*/*"})
+
+
+def image_thumbnail(image_id: int) -> RequestSpec[bytes]:
+    """The thumbnail of an image, as WebP."""
+    path = format_path("/api/images/{}/thumbnail", image_id)
+    return RequestSpec("GET", path, lambda answer: answer.content, headers={"Accept": "*/*"})
 
 
 def explain(subject: str) -> RequestSpec[Explanation]:

@@ -13,6 +13,7 @@ from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import Key, Listing, Page, check_page_size
 from holdfast.domains import queries as domain_lists
 from holdfast.frontier.queries import URLS
+from holdfast.images.queries import IMAGES
 from holdfast.items.queries import ITEMS
 from holdfast.jobs.queries.comparison import CHANGES, FETCHED_PAGES, NEW_PAGES
 from holdfast.jobs.queries.job_domains import JOB_DOMAINS
@@ -35,6 +36,7 @@ LISTINGS: Final[Mapping[str, Listing[Any]]] = {
     "new pages": NEW_PAGES,
     "fetched pages": FETCHED_PAGES,
     "items": ITEMS,
+    "images": IMAGES,
     "urls": URLS,
     "jobs": JOBS,
     "job_domains": JOB_DOMAINS,

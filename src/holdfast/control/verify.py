@@ -4,22 +4,26 @@ The rule: nothing is changed, no lock is held, and workers may run meanwhile.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.archive import reader
-from holdfast.db import operator_reports
+from holdfast.archive.image_store import FolderImageStore, ImageStore
+from holdfast.db import images, operator_reports
 from holdfast.db import verify as checks
 from holdfast.db.connection import Database
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.fetch_types import ArchiveRef
 
 BYTES: Final = "I11 every reference leads to bytes with its hash"
 FILES: Final = "I10 every record of the archive is whole"
+IMAGES: Final = "I11 every image has its file, with its hash"
 
 _REPORT_SECONDS: Final = 0.2
+_Looking = Iterator[tuple[int, checks.Finding | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +44,34 @@ class Verifier:
     database: Database
     retries: int
     archive: Path | None = None
+    images: ImageStore | None = None
+    """The store of images, read if there are any; None: it is not requested."""
     shared: bool = False
     """Other machines write to the same database, each with an archive of its own."""
 
     def run(self) -> Iterator[Step]:
         """Run all checks in order; yield a step when each starts, more while it reads the archive, and one with its finding."""
-        names = [*checks.CHECKS, *((BYTES, FILES) if self.archive else ())]
+        reading = self._reading()
+        names = [*checks.CHECKS, *(name for name, _ in reading)]
         with self.database.session() as connection:
             found = checks.verify(connection, retries=self.retries)
             for number, name in enumerate(checks.CHECKS, 1):
                 yield Step(number, len(names), name)
                 yield Step(number, len(names), name, finding=next(found))
             found.close()  # its snapshot ends here, before the long reading
+        for number, (name, look) in enumerate(reading, len(checks.CHECKS) + 1):
+            yield Step(number, len(names), name)
+            for looked_at, finding in look():
+                yield Step(number, len(names), name, looked_at, finding)
+
+    def _reading(self) -> list[tuple[str, Callable[[], _Looking]]]:
+        """The checks that read files."""
+        found: list[tuple[str, Callable[[], _Looking]]] = []
         if self.archive:
-            for offset, (name, look) in enumerate(((BYTES, self._bytes), (FILES, self._files)), 1):
-                number = len(checks.CHECKS) + offset
-                yield Step(number, len(names), name)
-                for looked_at, finding in look(self.archive):
-                    yield Step(number, len(names), name, looked_at, finding)
+            found = [(BYTES, partial(self._bytes, self.archive)), (FILES, partial(self._files, self.archive))]
+        if self.images is not None and self._has_images():
+            found.append((IMAGES, partial(self._images, self.images)))
+        return found
 
     def names_of(self, findings: list[checks.Finding]) -> dict[int, str]:
         """Return the names of the domains in the rows of findings, by id."""
@@ -77,6 +91,29 @@ class Verifier:
                         version = {} if row["number"] is None else {"version": row["number"]}
                         where = {"domain_id": row["domain_id"], "job_id": row["job_id"], "url": row["url"]}
                         tally.fault({**where, **version, "problem": problem})
+                    if tally.is_time():
+                        yield tally.looked_at, None
+        yield tally.looked_at, tally.finding()
+
+    def _has_images(self) -> bool:
+        with self.database.session() as connection:
+            return images.has_any(connection)
+
+    def _images(self, store: ImageStore) -> Iterator[tuple[int, checks.Finding | None]]:
+        tally = _Tally(IMAGES)
+        with self.database.session() as connection:
+            for chunk in images.references(connection):
+                for row in chunk:
+                    tally.looked_at += 1
+                    try:
+                        store.get(row["file"])
+                    except NotFound as problem:
+                        if self.shared and isinstance(store, FolderImageStore):  # perhaps it is on another machine
+                            tally.skipped += 1
+                        else:
+                            tally.fault({"image_id": row["id"], "file": row["file"], "problem": str(problem)})
+                    except HoldfastError as problem:
+                        tally.fault({"image_id": row["id"], "file": row["file"], "problem": str(problem)})
                     if tally.is_time():
                         yield tally.looked_at, None
         yield tally.looked_at, tally.finding()

@@ -80,6 +80,7 @@ NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
     "Data": (
         Link("/tasks", "Tasks", also="/batches"),
         Link("/items", "Items"),
+        Link("/images", "Images"),
         Link("/products", "Products"),
     ),
     "Operations": (

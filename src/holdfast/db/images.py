@@ -328,6 +328,12 @@ def delete_unused(connection: psycopg.Connection, grace: timedelta) -> int:
     return deleted
 
 
+def has_any(connection: psycopg.Connection) -> bool:
+    """Return whether any image is stored."""
+    row = connection.execute("SELECT EXISTS (SELECT FROM images)").fetchone()
+    return bool(row and row[0])
+
+
 def known_files(connection: psycopg.Connection, hashes: Sequence[bytes]) -> set[bytes]:
     """Return those of these hashes that are images."""
     rows = connection.execute(_KNOWN_FILES, {"hashes": array_params.keys(hashes)})

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from inspect import cleandoc
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 import typer
 
@@ -143,9 +143,13 @@ def top_domains(ctx: typer.Context, limit: Limit = 20, as_json: output.Json = Fa
         command_context.say("No domain has been crawled yet.")
 
 
+_OF_IMAGES: Final = ("IMAGES", "YIELD")
+"""Columns of domains that have images."""
+
+
 def _print_domains(rows: Sequence[Domain]) -> None:
     notes = {i: f"reason: {_reason(row)}" for i, row in enumerate(rows) if row.block_reason_code or row.block_reason}
-    cells = [
+    cells: list[tuple[object, ...]] = [
         (
             row.domain,
             row.status,
@@ -156,9 +160,11 @@ def _print_domains(rows: Sequence[Domain]) -> None:
         )
         for row in rows
     ]
-    output.print_table(
-        ["DOMAIN", "STATUS", "PAGES", "IMAGES", "YIELD", "LAST CRAWLED"], cells, notes, right="PAGES IMAGES YIELD"
-    )
+    header = ["DOMAIN", "STATUS", "PAGES", "IMAGES", "YIELD", "LAST CRAWLED"]
+    if not any(row.images_stored for row in rows):  # of no use where no images are stored
+        header = [title for title in header if title not in _OF_IMAGES]
+        cells = [(*cell[:3], cell[5]) for cell in cells]
+    output.print_table(header, cells, notes, right="PAGES IMAGES YIELD")
 
 
 def _reason(row: Domain) -> str:

@@ -233,7 +233,7 @@ def test_a_link_is_followed_not_replaced(cli: Cli, crawl: Crawl) -> None:
             "'pages.xml' must end in .jsonl, .csv or .parquet, the format of the file;",
         ),
         (["pages", "pages"], "'pages' must end in .jsonl"),
-        (["images", "x.csv"], "'images' cannot be exported; choose one of: pages, urls, items, products, log."),
+        (["videos", "x.csv"], "'videos' cannot be exported; choose one of: pages, urls, items, products, log."),
         (["urls", "x.csv", "--text"], "A text is for pages only; nothing else has one."),
         (["pages", "nowhere/x.csv"], "There is no folder 'nowhere' to write to."),
         (["pages", "folder.csv"], "'folder.csv' is not a file that could be replaced."),

@@ -45,6 +45,8 @@ COMMANDS = [
     *(["keys", name] for name in ("add", "list", "revoke")),
     *(["batches", name] for name in ("list", "create", "show", "restart")),
     *(["products", name] for name in ("list", "show", "history")),
+    *(["images", name] for name in ("list", "show")),
+    ["gc"],
     ["parse"],
     ["audit"],
     ["domain-status"],

@@ -248,8 +248,13 @@ def test_near_ones_are_found_by_index_among_many(connection: psycopg.Connection,
     assert "images_bands" in plan
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["new URL", "known URL"])
 @pytest.mark.parametrize("second", ["page", "image"])
-def test_a_page_and_its_image_wait_for_each_other(database: Database, crawled: Crawled, second: str) -> None:
+def test_a_page_and_its_image_wait_for_each_other(
+    database: Database, crawled: Crawled, second: str, known: bool
+) -> None:
+    if known:
+        crawled.record(crawled.link(crawled.b, "http://b/1", "http://cdn/x"), own=(crawled.b,))
     page, image = crawled.link(crawled.a, "http://a/1", "http://cdn/x"), fetched("http://cdn/x", "one")
     rows = (image, page) if second == "page" else (page, image)
     with beside(database) as (other, thread):
@@ -260,7 +265,7 @@ def test_a_page_and_its_image_wait_for_each_other(database: Database, crawled: C
                 assert wait_until_blocked(watch, other.connection, running)
         running.result()
     assert first.images_stored == {}
-    assert crawled.stored() == (1, 0)
+    assert crawled.stored() == (1, int(known))
     crawled.check()
 
 

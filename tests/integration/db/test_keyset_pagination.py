@@ -46,6 +46,13 @@ GIVEN: dict[str, dict[str, object]] = {
     "page changes": {"change": "changed"},
     "fetched pages": {"since": datetime.now(UTC) - timedelta(hours=4)},
     "items": {"parser": "rare", "url_key": b"x" * 16, "position": 3},
+    "images": {
+        "format": "png",
+        "min_width": 500,
+        "min_height": 300,
+        "near": 17,
+        "since": datetime.now(UTC) - timedelta(hours=4),
+    },
     "jobs": {"state": "paused", "prefix": "job-9"},
     "job_domains": {"state": "done"},
     "runs": {"status": "completed", "worker": "crawler-8", "crawl": 1, "id": 17},

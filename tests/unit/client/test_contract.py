@@ -42,6 +42,9 @@ WITHOUT_CALL = {
 WITHOUT_RECORD = {
     # A download: `Client.export` writes it into a file.
     "GET /api/exports/{kind}",
+    # Bytes of an image.
+    "GET /api/images/{image_id}/file",
+    "GET /api/images/{image_id}/thumbnail",
     # Server-Sent Events: a schema of a text says nothing about them.
     "GET /api/stats/events",
     "GET /api/events",

@@ -113,7 +113,15 @@ def test_every_setting_has_its_own_name_and_a_sentence() -> None:
         assert setting.env == "HOLDFAST_" + setting.name.replace(".", "_").upper()
         assert setting.description.endswith("."), setting.name
         assert setting.description.count("\n") == 0
-    secret = ["database_url", "secret_key", "redis_url", "api_key", "webhook.secret"]
+    secret = [
+        "database_url",
+        "secret_key",
+        "redis_url",
+        "api_key",
+        "images.access_key",
+        "images.secret_key",
+        "webhook.secret",
+    ]
     assert [setting.name for setting in catalog() if setting.secret] == secret
 
 

@@ -14,6 +14,7 @@ from holdfast.client import Client, endpoints
 from holdfast.client.request_spec import ListSpec
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import BadUrl, UsageError
+from holdfast.images.records import Image, ImageDetails, ImageFilter
 from holdfast.model.cursor import decode_cursor, encode_cursor
 from holdfast.products.records import Price, Product, ProductFilter
 from holdfast.tasks.records import (
@@ -189,6 +190,21 @@ class RemoteTasks:
 
 def _arguments(options: TaskOptions) -> TaskArguments:
     return cast("TaskArguments", asdict(options))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteImages:
+    """The images of a server, like `ImageService`."""
+
+    client: Client
+
+    def page(self, where: ImageFilter, *, after: Key | None, limit: int) -> Page[Image]:
+        """Return one page, those that were stored last first."""
+        return page_after(self.client, endpoints.images(**asdict(where)), after, limit)
+
+    def show(self, image_id: int) -> ImageDetails:
+        """Return one image."""
+        return self.client.image(image_id)
 
 
 @dataclass(frozen=True, slots=True)
