@@ -14,7 +14,7 @@ from holdfast.dashboard.rendering import Context, query
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
 from holdfast.errors import UsageError
-from holdfast.frontier.records import Retried, UrlFilter
+from holdfast.frontier.records import RESOURCES, Retried, UrlFilter
 from holdfast.frontier.retries import why_not_retried
 from holdfast.model.outcome import UrlState
 from holdfast.model.url_reason import CODES, NOT_LEFT_OUT, NOT_RETRIED, RETRIED
@@ -32,12 +32,19 @@ def urls(
     state: Filter = None,
     domain: Filter = None,
     reason: Filter = None,
+    resource: Filter = None,
     cursor: CursorText = None,
 ) -> Response:
     """The URLs of a job that match."""
     found = job_of(context, job)
     page = context.services.frontier.page(
-        UrlFilter(domain=domain or None, job=found.id, state=url_state(state), reason=reason or None),
+        UrlFilter(
+            domain=domain or None,
+            job=found.id,
+            state=url_state(state),
+            reason=reason or None,
+            resource=resource or None,
+        ),
         after=decode_list_cursor("urls", "key", cursor),
         limit=_ROWS,
     )
@@ -47,9 +54,10 @@ def urls(
         urls=page.rows,
         states=list(UrlState),
         reasons=REASONS,
-        given={"state": state or "", "domain": domain or "", "reason": reason or ""},
+        resources=RESOURCES,
+        given={"state": state or "", "domain": domain or "", "reason": reason or "", "resource": resource or ""},
         retriable=RETRIED,
-        can_retry=_can_retry(state, reason),
+        can_retry=not resource and _can_retry(state, reason),
         instead=why_not_retried(reason, found.name) if reason and reason in NOT_RETRIED else "",
         next_page=context.next_page(page.next),
         first_page=context.with_query(cursor=None) if cursor else "",
@@ -82,7 +90,8 @@ def retry(job: JobName, context: Context, request: Request, after: BackgroundTas
     done = context.services.frontier.retry(
         found.id, actor=context.caller.name, later=lambda rest: after.add_task(log_failures(rest)), **what
     )
-    return context.redirect(query(f"{job_path(found)}/urls", **given), _told(done))
+    shown = query(f"{job_path(found)}/urls", **given, resource=form.text("resource"))
+    return context.redirect(shown, _told(done))
 
 
 def _told(done: Retried) -> str:
