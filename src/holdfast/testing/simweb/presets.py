@@ -92,7 +92,11 @@ def _polite(seed: int) -> Web:
 def _sitemaps(seed: int) -> Web:
     """Sites with pages that only their sitemaps list: named by robots.txt or found by custom; one site has none."""
     site = Site(20, 8, 2000, latency=0.002, jitter=0.01, robots=Robots.DENY, listed=30)
-    special = {1: replace(site, robots=Robots.NONE), 2: replace(site, robots=Robots.REDIRECT), 3: replace(site, listed=0)}
+    special = {
+        1: replace(site, robots=Robots.NONE),
+        2: replace(site, robots=Robots.REDIRECT),
+        3: replace(site, listed=0),
+    }
     return Web(seed, 5, site, {**special, 4: replace(site, crawl_delay=0.5)})
 
 
