@@ -18,7 +18,7 @@ from tests.support.severing import Cut, SeveringProxy
 PATIENCE = 120.0
 CUTS = (Cut.AFTER_COMMIT, Cut.BEFORE_COMMIT)
 """Half of them after the server committed."""
-LATEST: dict[str, int] = {"after_fetch": 40, "in_claim": 1, "in_heartbeat": 2, "round_raised": 1}
+LATEST: dict[str, int] = {"after_fetch": 40, "in_claim": 1, "in_heartbeat": 2, "round_raised": 1, "sitemap_read": 2}
 """A point is reached this often at most before it kills; commits, which are all others, three times."""
 BETWEEN = "after_fetch:10"
 """Every other life that is to die in a claim gets some work done first, so that there is something to take back."""

@@ -459,12 +459,15 @@ def frontier_urls(
     priority: int | None = None,
     due: bool | None = None,
     reason: str | None = None,
+    resource: str | None = None,
     order: str = "key",
 ) -> ListSpec[FrontierUrl]:
     """URLs of the frontier, in any state. `reason`: of those that do not wait, the code of the reason, as in the
-    summary of a job. The order `taken` is the order in which a worker takes them, and needs a domain and a job."""
+    summary of a job; `resource`: `page` or `sitemap`. The order `taken` is the order in which a worker takes them, and
+    needs a domain and a job."""
     filters = {"domain": domain, "job": _optional_job(job), "state": state, "kind": kind, "priority": priority}
-    return ListSpec("/api/frontier/urls", FrontierUrl, {**filters, "due": due, "reason": reason, "order": order})
+    filters |= {"due": due, "reason": reason, "resource": resource, "order": order}
+    return ListSpec("/api/frontier/urls", FrontierUrl, filters)
 
 
 def retry_urls(

@@ -23,6 +23,8 @@ from holdfast.pages.records import LastResponse
 from holdfast.politeness.robots_txt import ALLOW_ALL, PRODUCT, UNREACHABLE, Robots, product_token
 from holdfast.proxies.queries import pools as proxy_pools
 from holdfast.proxies.records import PoolState
+from holdfast.sitemaps import queries as sitemap_queries
+from holdfast.sitemaps.records import ReadSitemap
 
 MAX_PARENTS: Final = 10
 _MAX_FOREIGN: Final = 3
@@ -109,6 +111,12 @@ class UrlWork(JobWork):
     attempts: int
     discovered_at: datetime
     not_before: datetime | None
+    resource: str = "page"
+    """What it is expected to lead to: `page`, or `sitemap` (a sitemap, an index of sitemaps, or a feed)."""
+    listed: bool = False
+    """A sitemap or a feed lists it."""
+    lastmod: datetime | None = None
+    """When it was last changed, as its sitemap says."""
 
 
 @record
@@ -132,6 +140,10 @@ class UrlInJob:
     page: LastResponse | None
     robots: bool
     """Whether the job obeys robots.txt."""
+    found_in: str = "page"
+    """What the nearest of `came_from` is: `page`, or `sitemap`."""
+    sitemap: ReadSitemap | None = None
+    """What was read, if it is a sitemap."""
 
 
 @record
@@ -319,7 +331,8 @@ def _entry(
     page = explain.last_response(connection, row["domain_id"], row["job_id"], row["url_key"])
     reason, detail = why(row, page.outcome if page else None)
     waiting = row["state"] == "waiting"
-    chain, from_seed = _chain(connection, row)
+    chain, found_in, from_seed = _chain(connection, row)
+    is_sitemap = row["resource"] == "sitemap"
     return UrlInJob(
         job=row["job"],
         state=row["state"],
@@ -333,6 +346,10 @@ def _entry(
         from_seed=from_seed,
         page=page,
         robots=(row["spec"] or {}).get("robots", True),
+        found_in=found_in,
+        sitemap=sitemap_queries.of_url(connection, row["domain_id"], row["job_id"], row["url_key"])
+        if is_sitemap
+        else None,
     )
 
 
@@ -341,25 +358,27 @@ def _asked(text: str, url: str) -> str | None:
     return text if text.partition("://")[2] and text != url else None
 
 
-def _chain(connection: Connection, row: dict[str, Any]) -> tuple[list[str], bool]:
-    """Return the pages that led to a URL, the nearest first, and whether the last of them is a seed."""
+def _chain(connection: Connection, row: dict[str, Any]) -> tuple[list[str], str, bool]:
+    """Return the pages that led to a URL, the nearest first, what that one is, and whether the last of them is a seed."""
     chain: list[str] = []
     foreign = 0
+    found_in = "page"
     domain_id, job_id, key = row["domain_id"], row["job_id"], row["parent_key"]
     while key is not None:
         if len(chain) == MAX_PARENTS:
-            return chain, False
+            return chain, found_in, False
         parent = explain.row_of(connection, domain_id, job_id, key)
         if parent is None:
             foreign += 1
             if foreign > _MAX_FOREIGN:
-                return chain, False
+                return chain, found_in, False
             parent = next(iter(explain.elsewhere(connection, key, job_id=job_id, limit=1)), None)
         if parent is None or parent["url"] in chain:
-            return chain, False
+            return chain, found_in, False
+        found_in = found_in if chain else parent["resource"]
         chain.append(parent["url"])
         domain_id, key = parent["domain_id"], parent["parent_key"]
-    return chain, True
+    return chain, found_in, True
 
 
 def _spellings(url: str) -> list[str]:

@@ -10,6 +10,7 @@ from holdfast.control.explain import RobotsRuling, UrlInJob, UrlStory
 from holdfast.control.explain_text import describe_wait
 from holdfast.db.rows import names_of
 from holdfast.pages.records import LastResponse
+from holdfast.sitemaps.records import ReadSitemap
 
 _SHOWN_TOGETHER: Final = frozenset(
     {
@@ -42,15 +43,40 @@ def job_lines(entry: UrlInJob, now: datetime) -> list[Line]:
     lines += [("Waits for" if not number else "", describe_wait(wait, now)) for number, wait in enumerate(entry.waits)]
     if entry.ahead:
         lines.append(("Before it", f"{entry.ahead:,}{' or more' if entry.ahead >= 10_000 else ''} URLs of its domain"))
-    source = "a seed" if entry.from_seed and not entry.came_from else "a link on"
     met = f"{_utc(row.discovered_at)}, depth {row.depth}, priority {row.priority}"
-    lines.append(("Discovered", f"{met}, {source if not entry.came_from else source + ' ' + entry.came_from[0]}"))
+    lines.append(("Discovered", f"{met}, {_source(entry)}"))
     lines += [("", f"from {url}") for url in entry.came_from[1:]]
     if entry.came_from:
         lines.append(("", "which is a seed" if entry.from_seed else "and so on"))
+    if row.listed:
+        lines.append(
+            ("Listed", "by a sitemap" + (f", last changed {_utc(row.lastmod)}" if row.lastmod else ", without a date"))
+        )
+    if entry.sitemap:
+        lines += _sitemap_lines(entry.sitemap)
     if entry.page:
         lines += _response_lines(entry.page)
     return lines
+
+
+def _source(entry: UrlInJob) -> str:
+    """Where a URL came from, in words."""
+    if not entry.came_from:
+        return "a seed" if entry.from_seed else "a link on"
+    parent = entry.came_from[0]
+    if entry.found_in == "sitemap":
+        return f"{'named' if entry.row.resource == 'sitemap' else 'listed'} by {parent}"
+    if entry.row.resource == "sitemap":
+        return f"by robots.txt, at the usual address or by a page, when this was crawled: {parent}"
+    return f"a link on {parent}"
+
+
+def _sitemap_lines(sitemap: ReadSitemap) -> list[Line]:
+    entries = f"{sitemap.entries:,} {'entry' if sitemap.entries == 1 else 'entries'}"
+    skipped = f", {sitemap.skipped:,} left out" if sitemap.skipped else ""
+    what = sitemap.format or "not a sitemap"
+    lines = [("Sitemap", f"{what}, {entries}{skipped}, {sitemap.bytes:,} bytes, read {_utc(sitemap.read_at)}")]
+    return [*lines, ("Problem", sitemap.problem)] if sitemap.problem else lines
 
 
 def robots_line(story: UrlStory) -> Line:

@@ -35,7 +35,13 @@ FLAGS: Final = {
     "allow_private": "Also ask servers of private networks",
 }
 LINES: Final = {"include": "Include", "exclude": "Exclude", "strip_params": "Parameters to drop"}
-TEXTS: Final = {"user_agent": "User agent", "parser": "Parser", "scope": "Scope", "delay": "Delay"}
+TEXTS: Final = {
+    "user_agent": "User agent",
+    "parser": "Parser",
+    "scope": "Scope",
+    "delay": "Delay",
+    "sitemaps": "Sitemaps",
+}
 LABELS: Final = {**NUMBERS, **FLAGS, **LINES, **TEXTS}
 SECRETS: Final = {"headers": "Headers", "cookies": "Cookies", "basic_auth": "User and password"}
 MAX_BAD_LINES: Final = 10

@@ -64,7 +64,7 @@ _WORK: Final = """
 """
 _OF_URL: Final = f"""
 SELECT f.domain_id, f.url_key, f.url, f.state::text, f.kind::text, f.reason, f.depth, f.hops, f.priority, f.attempts, f.discovered_at,
-       f.not_before, f.parent_key, {_WORK}
+       f.not_before, f.parent_key, COALESCE(f.resource::text, 'page') AS resource, COALESCE(f.listed, false) AS listed, f.lastmod, {_WORK}
 FROM crawl_jobs j JOIN url_frontier f ON f.domain_id = %(domain)s AND f.job_id = j.id AND f.url_key = %(key)s
 LEFT JOIN job_domains jd ON jd.domain_id = f.domain_id AND jd.job_id = j.id LEFT JOIN crawls c ON c.job_id = j.id AND c.state <> 'finished'
 ORDER BY j.id
@@ -74,14 +74,16 @@ SELECT {_WORK} FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id LEFT JO
 WHERE jd.domain_id = %(domain)s ORDER BY j.id
 """  # noqa: S608 — a constant
 _ELSEWHERE: Final = """
-SELECT f.domain_id, d.domain, j.name AS job, f.url, f.state::text, f.reason, f.depth, f.discovered_at, f.parent_key, f.job_id
+SELECT f.domain_id, d.domain, j.name AS job, f.url, f.state::text, f.reason, f.depth, f.discovered_at, f.parent_key, f.job_id,
+       COALESCE(f.resource::text, 'page') AS resource
 FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id AND f.url_key = %(key)s
 JOIN domains d ON d.id = f.domain_id JOIN crawl_jobs j ON j.id = f.job_id
 WHERE %(job)s::bigint IS NULL OR jd.job_id = %(job)s
 ORDER BY f.discovered_at LIMIT %(limit)s
 """
 _ROW: Final = """
-SELECT f.domain_id, f.job_id, f.url, f.depth, f.discovered_at, f.parent_key FROM url_frontier f
+SELECT f.domain_id, f.job_id, f.url, f.depth, f.discovered_at, f.parent_key, COALESCE(f.resource::text, 'page') AS resource
+FROM url_frontier f
 WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = %(key)s
 """
 _PAGE: Final = f"""

@@ -67,6 +67,8 @@ _URLS: Final = _statement(
         state="r.state::text",
         kind="r.kind::text",
         parent_key="encode(r.parent_key, 'hex')",
+        resource="COALESCE(r.resource::text, 'page')",
+        listed="COALESCE(r.listed, false)",
     ),
     _KEY,
 )

@@ -203,7 +203,8 @@ STRUCTURE: Final[dict[str, str]] = {
         SELECT domain_id, COALESCE(counted, 0) AS counted, COALESCE(listed, 0) AS listed, COALESCE(found, 0) AS found
         FROM (SELECT domain_id, sum(n)::bigint AS counted FROM (
                 SELECT id AS domain_id, images_stored AS n FROM domains WHERE images_stored <> 0 AND removed_at IS NULL
-                UNION ALL SELECT domain_id, images_stored FROM domain_wakes WHERE images_stored <> 0) both_kinds GROUP BY domain_id) c
+                UNION ALL SELECT domain_id, images_stored FROM domain_wakes WHERE images_stored <> 0
+                UNION ALL SELECT domain_id, -images_stored FROM crawl_log_rollups WHERE images_stored <> 0) all_kinds GROUP BY domain_id) c
         FULL JOIN (SELECT domain_id, count(*) AS listed FROM domain_images GROUP BY domain_id) l USING (domain_id)
         FULL JOIN (SELECT domain_id, count(DISTINCT image_id) AS found FROM provenance GROUP BY domain_id) p USING (domain_id)
         WHERE (COALESCE(counted, 0), COALESCE(listed, 0)) IS DISTINCT FROM (COALESCE(found, 0), COALESCE(found, 0))

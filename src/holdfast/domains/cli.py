@@ -18,6 +18,7 @@ from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
 from holdfast.settings import render_duration
+from holdfast.sitemaps.cli import print_sitemaps
 
 Name = Annotated[str, typer.Argument(metavar="DOMAIN", help="A domain, or a URL on it.")]
 _USES = {"direct": "uses none", "pool": "uses those of its pool", "any": "uses those of its pool, then any other"}
@@ -188,6 +189,7 @@ def domain_info(ctx: typer.Context, name: Name, as_json: output.Json = False) ->
     found = _domains(ctx, name).info(name)
     if as_json:
         history = {"work": found.work, "transitions": found.transitions, "tenures": found.tenures}
+        history |= {"sitemaps": found.sitemaps, "lastmod": found.lastmod}
         output.print_json(asdict(found.facts) | history)
         return
     output.print_fields(_facts(found))
@@ -199,6 +201,8 @@ def domain_info(ctx: typer.Context, name: Name, as_json: output.Json = False) ->
             for one in found.work
         ]
         output.print_table(columns, work, right="WAITING DONE DENIED FAILED")
+    if found.sitemaps:
+        print_sitemaps(found.sitemaps)
     if found.transitions:
         output.print_line("\nChanges of status, newest first")
         changes = [
@@ -260,6 +264,8 @@ def _facts(found: DomainFacts) -> list[tuple[str, object]]:
         facts.append(("Not during", info.maintenance_window))
     if proxies := _proxies(info):
         facts.append(("Proxies", ", ".join(proxies)))
+    if found.lastmod is not None:
+        facts.append(("lastmod", f"of its sitemaps {found.lastmod.sentence}"))
     return facts
 
 

@@ -8,6 +8,7 @@ from typing import TypedDict
 from holdfast.model.domain import Status
 from holdfast.model.list_filter import ListFilter, split_flag
 from holdfast.model.record import durations_in_seconds, record
+from holdfast.sitemaps.records import LastmodTrust, ReadSitemap
 
 
 @record
@@ -181,6 +182,10 @@ class DomainFacts:
     """The last changes of its status."""
     tenures: list[Tenure]
     """The last workers that held it."""
+    sitemaps: list[ReadSitemap] = field(default_factory=list)
+    """The first 20 of the sitemaps that were read from it: those with a problem, then the newest."""
+    lastmod: LastmodTrust | None = None
+    """Whether the dates in its sitemaps can be trusted; null: no page with one was fetched twice."""
 
 
 @record

@@ -43,6 +43,8 @@ from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import check_parameter_names
 from holdfast.politeness.robots_txt import PRODUCT, Robots, product_token
 from holdfast.settings import Parsing
+from holdfast.sitemaps import queries as sitemap_queries
+from holdfast.sitemaps.service import lastmod_trust
 
 KIND: Final = "domain"
 _DEFAULTS: Final = NewDomains()
@@ -158,6 +160,8 @@ class DomainService:
                 work=queries.work_of(connection, found.id),
                 transitions=queries.transitions_of(connection, found.id),
                 tenures=queries.tenures_of(connection, found.id),
+                sitemaps=sitemap_queries.of_domain(connection, found.id),
+                lastmod=lastmod_trust(connection, found.id),
             )
 
     def _details(self, connection: Connection, found: DomainColumns) -> DomainDetails:

@@ -71,6 +71,9 @@ def urls(
     reason: Annotated[
         Filter, Query(description="Of those that do not wait: the code of the reason, as in the summary of a job.")
     ] = None,
+    resource: Annotated[
+        Literal["page", "sitemap"] | None, Query(description="What it leads to; feeds are among the sitemaps.")
+    ] = None,
     order: Annotated[
         Literal["key", "taken"], Query(description="`taken`: as a worker would; needs a domain and a job.")
     ] = "key",
@@ -78,7 +81,7 @@ def urls(
     limit: Limit = DEFAULT_LIMIT,
 ) -> Page[FrontierUrl]:
     """In any state."""
-    where = UrlFilter(domain or None, job or None, state, kind, priority, due, reason or None)
+    where = UrlFilter(domain or None, job or None, state, kind, priority, due, reason or None, resource)
     found = services.frontier.page(where, order=order, after=decode_list_cursor("urls", order, cursor), limit=limit)
     return keyset_page(request, response, found.rows, found.next)
 

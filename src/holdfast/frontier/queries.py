@@ -44,7 +44,16 @@ _KEY: Final = (SortColumn("t.domain_id", int), SortColumn("t.job_id", int), Sort
 
 URLS: Final = Listing(
     "url_frontier",
-    select_list(FrontierUrl, "t", domain="d.domain", job="j.name", state="t.state::text", kind="t.kind::text"),
+    select_list(
+        FrontierUrl,
+        "t",
+        domain="d.domain",
+        job="j.name",
+        state="t.state::text",
+        kind="t.kind::text",
+        resource="COALESCE(t.resource::text, 'page')",
+        listed="COALESCE(t.listed, false)",
+    ),
     FrontierUrl,
     {
         "domain": Equals("t.domain_id", "%(domain)s::bigint"),
@@ -56,6 +65,8 @@ URLS: Final = Listing(
         "state": "t.state = %(state)s::frontier_state",
         "reason": f"t.state <> 'waiting' AND {code('t')} = %(reason)s",
         "kind": "t.kind = %(kind)s::frontier_kind",
+        "pages": "t.resource IS NULL",
+        "sitemaps": "t.resource = 'sitemap'",
         "priority": "t.priority = %(priority)s",
         "due": "t.state = 'waiting' AND (t.not_before IS NULL OR t.not_before <= clock_timestamp())",
         "delayed": "t.state = 'waiting' AND t.not_before > clock_timestamp()",

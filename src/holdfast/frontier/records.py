@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.model.outcome import UrlState  # it needs ada-url, which the client does without
 
 _KINDS: Final = ("discovery", "refresh")
+RESOURCES: Final = ("page", "sitemap")
 
 
 @record
@@ -30,6 +31,12 @@ class FrontierUrl:
     attempts: int
     discovered_at: datetime
     not_before: datetime | None
+    resource: str = "page"
+    """What it is expected to lead to: `page`, or `sitemap` (a sitemap, an index of sitemaps, or a feed)."""
+    listed: bool = False
+    """A sitemap or a feed lists it."""
+    lastmod: datetime | None = None
+    """When it was last changed, as its sitemap says."""
 
 
 @record
@@ -50,6 +57,9 @@ class ExportedUrl:
     not_before: datetime | None
     url_key: str
     parent_key: str | None
+    resource: str = "page"
+    listed: bool = False
+    lastmod: datetime | None = None
 
 
 @record
@@ -197,6 +207,8 @@ class UrlFilter(ListFilter):
     """Of waiting URLs: those that could be fetched now, or those that have to wait for a time."""
     reason: str | None = None
     """Of URLs that do not wait: the code of the reason, as in the summary of a job (`not_crawled`)."""
+    resource: str | None = None
+    """page, or sitemap."""
 
     def given(self) -> dict[str, object]:
         """Return the filters that are present, by the names of the query. Raises UsageError."""
@@ -205,6 +217,10 @@ class UrlFilter(ListFilter):
             raise UsageError(f"A URL is there for {' or '.join(_KINDS)}.")
         if self.priority is not None and not 1 <= self.priority <= 12:
             raise UsageError("The priority of a URL is a number from 1 to 12.")
+        if self.resource is not None and self.resource not in RESOURCES:
+            raise UsageError(f"A URL leads to a {' or a '.join(RESOURCES)}.")
+        if self.resource is not None:
+            filters[f"{filters.pop('resource')}s"] = True
         split_flag(filters, "due", "due", "delayed")
         if self.state in ("waiting", "failed"):
             filters[str(filters.pop("state"))] = True

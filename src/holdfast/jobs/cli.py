@@ -41,6 +41,7 @@ from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import JobState
 from holdfast.model.outcome import UrlState
 from holdfast.model.scope import describe_rules
+from holdfast.sitemaps.cli import print_sitemaps
 
 app = typer.Typer(
     cls=Group,
@@ -167,6 +168,12 @@ def show(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     output.print_line()
     for line in summary_lines(summary):
         output.print_line(output.safe(line))
+    if summary.sources is not None and summary.sources.read:
+        print_sitemaps(summary.sources.read)
+        if len(summary.sources.read) < summary.sources.sitemaps:
+            command_context.say(
+                f"{len(summary.sources.read):,} of {summary.sources.sitemaps:,} sitemaps; `holdfast export urls` has all."
+            )
 
 
 @app.command("compare", cls=Command)

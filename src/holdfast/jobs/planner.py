@@ -21,9 +21,10 @@ from holdfast.jobs.records import CrawlPlan, DomainPlan, PagesFrom
 from holdfast.jobs.seed_import import ImportProgress, SeedImporter, open_seeds, read_seeds
 from holdfast.model.activity import DelaySource
 from holdfast.model.domain import Seed
-from holdfast.model.job import DomainLimits, Job, JobKind, JobSpec, Limit, Scope
+from holdfast.model.job import DomainLimits, Job, JobKind, JobSpec, Limit, Scope, Sitemaps
 from holdfast.model.scope import compile_rules
 from holdfast.model.seed_lines import make_seed
+from holdfast.sitemaps import queries as sitemaps
 
 LISTED: Final = 100
 """Domains that are listed one by one."""
@@ -53,6 +54,8 @@ class _Totals:
     by_delay: Counter[str] = field(default_factory=Counter)
     without_response: int = 0
     slowest: DomainPlan | None = None
+    known: list[int] = field(default_factory=list)
+    """Ids of the domains that are known."""
     listed: list[DomainPlan] = field(default_factory=list)
 
     def add(self, plan: DomainPlan, limit: str | None, *, measured: bool) -> None:
@@ -117,7 +120,7 @@ class CrawlPlanner:
             pages = count if only_seeds else found.known if found and found.known else None
             source = PagesFrom.SEEDS if only_seeds else PagesFrom.LAST_CRAWL
             self._add(totals, spec, name, count, found, pages, source)
-        return self._answer(connection, request.job, totals, spec, progress, existing=False, again=False)
+        return self._answer(connection, request.job, None, totals, spec, progress, existing=False, again=False)
 
     def _plan_existing(self, connection: Connection, job: Job, request: CrawlRequest) -> CrawlPlan:
         if job.kind is JobKind.TASKS:
@@ -126,7 +129,9 @@ class CrawlPlanner:
         for found in queries.of_job(connection, job.id):
             pages, source = (found.known, PagesFrom.LAST_CRAWL) if again else (found.waiting, PagesFrom.WAITING)
             self._add(totals, job.spec, found.domain, 0, found, pages, source)
-        return self._answer(connection, job.name, totals, job.spec, ImportProgress(), existing=True, again=again)
+        return self._answer(
+            connection, job.name, job.id, totals, job.spec, ImportProgress(), existing=True, again=again
+        )
 
     def _add(
         self,
@@ -167,11 +172,14 @@ class CrawlPlanner:
         )
         words = None if limited_by is None else f"{limit:,} pages ({_OPTIONS[limited_by]})"
         totals.add(plan, words, measured=measured)
+        if found is not None:
+            totals.known.append(found.domain_id)
 
     def _answer(
         self,
         connection: Connection,
         job: str | None,
+        job_id: int | None,
         totals: _Totals,
         spec: JobSpec,
         progress: ImportProgress,
@@ -184,6 +192,9 @@ class CrawlPlanner:
         by_domain = totals.slowest.seconds if totals.slowest else None
         by_speed = None if speed is None else round(pages / speed, 1)
         complete = totals.unknown == 0 or spec.max_pages is not None
+        assumptions = list(_assumptions(totals, spec, speed, self.importer.defaults, existing=existing, again=again))
+        if spec.sitemaps is not Sitemaps.NO:
+            assumptions += _known_from_sitemaps(*sitemaps.listed(connection, totals.known, job_id=job_id))
         return CrawlPlan(
             job=job,
             existing=existing,
@@ -199,7 +210,7 @@ class CrawlPlanner:
             slowest_seconds=by_domain,
             pages_per_second=None if speed is None else round(speed, 2),
             listed=totals.listed,
-            assumptions=list(_assumptions(totals, spec, speed, self.importer.defaults, existing=existing, again=again)),
+            assumptions=assumptions,
             problem=progress.stopped,
         )
 
@@ -299,6 +310,13 @@ _DELAYS: Final = {
     DelaySource.ROBOTS: "the delay that robots.txt demands (`politeness.max_crawl_delay`, `--no-robots`)",
     DelaySource.LEARNT: "the longer delay that slow responses led to in the last visit (`politeness` settings)",
 }
+
+
+def _known_from_sitemaps(urls: int, sitemaps_read: int) -> Iterator[str]:
+    """What is known from sitemaps, as a sentence."""
+    if urls:
+        names = "1 sitemap" if sitemaps_read == 1 else f"{sitemaps_read:,} sitemaps"
+        yield f"{names} listed {urls:,} URLs when they were read last; they are read again, and new URLs are not counted (`--sitemaps`)."
 
 
 def _domains(count: int) -> str:

@@ -1,5 +1,6 @@
 """Jobs, how they stand, and the filter of their list."""
 
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypedDict
@@ -9,6 +10,7 @@ from holdfast.model.domain import Status
 from holdfast.model.job import JobAction, JobState
 from holdfast.model.list_filter import ListFilter
 from holdfast.model.record import record
+from holdfast.sitemaps.records import ReadSitemap
 
 
 @record
@@ -352,6 +354,8 @@ class UrlSources:
     """One of these."""
     problem: str | None
     """What is wrong with it."""
+    read: list[ReadSitemap] = field(default_factory=list)
+    """The first 20 of these sitemaps: those with a problem, then the newest."""
 
 
 @record

@@ -11,6 +11,7 @@ from holdfast.jobs.records import CrawlSummary, Ending
 from holdfast.model.job import Scope, Sitemaps
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import MISSING, Page, Pages, html, moved
+from tests.support.sitemap_pages import index, robots, urlset, xml
 
 
 @pytest.fixture
@@ -18,24 +19,6 @@ def crawls(crawls: Crawls) -> Crawls:
     """Crawls that read sitemaps, as by default."""
     crawls.set(crawl={"sitemaps": "also"})
     return crawls
-
-
-def xml(text: str) -> Page:
-    return Page(text.encode(), headers={"Content-Type": "application/xml"})
-
-
-def urlset(*urls: str, lastmod: str = "2026-01-02T03:04:05Z") -> Page:
-    entries = "".join(f"<url><loc>{url}</loc><lastmod>{lastmod}</lastmod></url>" for url in urls)
-    return xml(f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entries}</urlset>')
-
-
-def index(*urls: str) -> Page:
-    entries = "".join(f"<sitemap><loc>{url}</loc></sitemap>" for url in urls)
-    return xml(f"<sitemapindex>{entries}</sitemapindex>")
-
-
-def robots(*lines: str) -> Page:
-    return Page("\n".join(lines).encode(), headers={"Content-Type": "text/plain"})
 
 
 def pages(crawls: Crawls) -> set[str]:

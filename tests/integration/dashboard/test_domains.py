@@ -207,7 +207,8 @@ def test_a_held_domain_shows_its_holder_and_why_it_waits(viewer: PageReader, sto
     assert "a.example asked for fewer requests (HTTP 429)" in shown
     assert 'href="/workers/w1"' in viewer.get("/domains/a.example")
     regions = viewer.client.get("/regions/domain?domain=a.example").json()
-    assert set(regions) == {"domain-figures", "domain-work", "domain-state", "domain-history", "domain-pages"}
+    names = ("figures", "work", "sitemaps", "state", "history", "pages")
+    assert set(regions) == {f"domain-{name}" for name in names}
     assert "<form" not in str(regions)
     assert viewer.client.get("/regions/domain?domain=gone.example").status_code == 404
 

@@ -2,10 +2,13 @@
 
 import gzip
 from collections import Counter
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.model.sitemap import SitemapFormat
+from holdfast.parse.sitemap import read_sitemap
 from holdfast.testing.simweb.log_checks import count_kinds
 from holdfast.testing.simweb.presets import preset
 from holdfast.testing.simweb.render import Delivery, Response
@@ -115,6 +118,38 @@ def test_other_robots_txt() -> None:
     assert _answer(Site(robots=Robots.TIMEOUT), "/robots.txt").delivery is Delivery.HANG
     assert _answer(Site(robots=Robots.REDIRECT), "/robots.txt").headers == {"Location": "/robots-moved.txt"}
     assert b"Disallow: /private/" in _answer(Site(robots=Robots.REDIRECT), "/robots-moved.txt").body
+
+
+@pytest.mark.parametrize(
+    ("robots", "index", "private"),
+    [
+        (Robots.NONE, "/sitemap.xml", UrlKind.PAGE),
+        (Robots.ALLOW, "/maps/index.xml", UrlKind.PAGE),
+        (Robots.DENY, "/maps/index.xml", UrlKind.DENIED),
+        (Robots.REDIRECT, "/maps/index.xml", UrlKind.DENIED),
+    ],
+)
+def test_sitemaps_list_what_is_expected_and_no_link_leads_to(robots: Robots, index: str, private: UrlKind) -> None:
+    site = Site(20, robots=robots, listed=7)
+    truth = {each.url: each for each in expected(Web(5, 2, site), 0)}
+    linked = {each.url for each in expected(Web(5, 2, replace(site, listed=0)), 0)}
+    named = f"Sitemap: {ADDRESS.origin(0)}{index}\n".encode() in _answer(site, "/robots-moved.txt").body
+    assert named == (robots is not Robots.NONE)
+    entries, summary = read_sitemap(_answer(site, index).body)
+    assert (summary.format, summary.problem) == (SitemapFormat.INDEX, None)
+    files, listed, problems = [index], set[str](), 0
+    for entry in entries:
+        files.append(urlsplit(entry.url).path)
+        found, summary = read_sitemap(_answer(site, files[-1]).body)
+        problems += summary.problem is not None
+        listed |= {urlsplit(each.url).path for each in found}
+    assert problems == 1
+    assert listed - {"/"} == truth.keys() - linked - set(files)
+    assert {truth[path].kind for path in files} == {UrlKind.OTHER}
+    assert truth.pop("/private/listed").kind is private
+    assert {truth[path].kind for path in listed & truth.keys()} == {UrlKind.PAGE}
+    assert all(_answer(site, path).status == 200 for path in [*listed, *files])
+    assert _answer(site, "/listed/zzz").status == _answer(replace(site, listed=0), index).status == 404
 
 
 def test_a_flaky_page_fails_as_often_as_it_was_said_and_then_never_again() -> None:

@@ -255,6 +255,7 @@ DOMAIN: Final = live_view(
     {
         "domain-figures": "domains/_figures.html",
         "domain-work": "domains/_work.html",
+        "domain-sitemaps": "domains/_sitemaps.html",
         "domain-state": "domains/_state.html",
         "domain-history": "domains/_history.html",
         "domain-pages": "domains/_pages.html",

@@ -212,6 +212,7 @@ def options_of(job: Job) -> list[tuple[str, str]]:
         **dict.fromkeys(("max_pages", "max_pages_per_domain", "rounds"), "no limit"),
         "max_depth": "as the settings say (crawl.max_depth)",
         **dict.fromkeys(("delay", "concurrency", "user_agent", "parser"), "as the domain says"),
+        "sitemaps": "as the settings say (crawl.sitemaps)",
     }
     shown = []
     for name, label in LABELS.items():

@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.jobs.api import MAX_SEEDS, Spec
 from holdfast.jobs.crawls import CrawlRequest, check_parser
 from holdfast.jobs.records import CrawlPlan
-from holdfast.model.job import JobSpec, check_job_name
+from holdfast.model.job import JobSpec, Sitemaps, check_job_name
 from holdfast.model.schedule import parse
 from holdfast.model.scope import compile_rules
 from holdfast.parse.plugin_registry import discover
@@ -37,6 +37,11 @@ SCOPES: Final = {
     "host": "the same host as the page",
     "domain": "the same registrable domain",
     "any": "any site",
+}
+SITEMAPS: Final = {
+    Sitemaps.ALSO: "URLs come from sitemaps and from links",
+    Sitemaps.ONLY: "the links of pages are not followed",
+    Sitemaps.NO: "none is read",
 }
 
 
@@ -159,6 +164,8 @@ def option_choices(context: PageContext) -> dict[str, Any]:
     settings = context.services.settings
     return {
         "scopes": SCOPES,
+        "sitemap_choices": SITEMAPS,
+        "default_sitemaps": settings.crawl.sitemaps,
         "parsers": sorted(discover(settings.parsing.folder).sources),
         "default_depth": settings.crawl.max_depth,
         "share": settings.domains.max_pages_per_run,

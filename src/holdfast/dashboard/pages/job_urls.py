@@ -19,7 +19,7 @@ from holdfast.dashboard.rendering import Context, query
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
 from holdfast.errors import UsageError
-from holdfast.frontier.records import Retried, UrlFilter
+from holdfast.frontier.records import RESOURCES, Retried, UrlFilter
 from holdfast.frontier.retries import why_not_retried
 from holdfast.jobs.records import Job
 from holdfast.model.auth import LOCAL_ADMIN
@@ -40,9 +40,9 @@ def read_urls(services: AppServices, parameters: Parameters) -> Mapping[str, Any
     """Return what the region of the list shows. Raises NotFound, UsageError."""
     job = services.jobs(LOCAL_ADMIN).show(id_of(parameters))
     shown = {name: value for name, value in parameters.items() if name != "id"}
-    state, domain, reason = (shown.get(name) or None for name in ("state", "domain", "reason"))
+    state, domain, reason, resource = (shown.get(name) or None for name in ("state", "domain", "reason", "resource"))
     found = services.frontier.page(
-        UrlFilter(domain=domain, job=job.id, state=url_state(state), reason=reason),
+        UrlFilter(domain=domain, job=job.id, state=url_state(state), reason=reason, resource=resource),
         after=decode_list_cursor("urls", "key", shown.get("cursor")),
         limit=_ROWS,
     )
@@ -51,7 +51,7 @@ def read_urls(services: AppServices, parameters: Parameters) -> Mapping[str, Any
         "job": job,
         "address": address,
         "urls": found.rows,
-        "given": {"state": state or "", "domain": domain or "", "reason": reason or ""},
+        "given": {"state": state or "", "domain": domain or "", "reason": reason or "", "resource": resource or ""},
         "retriable": RETRIED,
         **pager(f"{address}/urls", shown, found.next),
     }
@@ -67,17 +67,19 @@ def urls(
     state: Filter = None,
     domain: Filter = None,
     reason: Filter = None,
+    resource: Filter = None,
     cursor: CursorText = None,
 ) -> Response:
     """The URLs of a job that match."""
     found = job_of(context, job)
-    parameters = filled(id=str(found.id), state=state, domain=domain, reason=reason, cursor=cursor)
+    parameters = filled(id=str(found.id), state=state, domain=domain, reason=reason, resource=resource, cursor=cursor)
     return context.page(
         "jobs/urls.html",
         **{**read_urls(context.services, parameters), **tab(found, "urls")},
         states=list(UrlState),
         reasons=REASONS,
-        can_retry=_can_retry(state, reason),
+        resources=RESOURCES,
+        can_retry=not resource and _can_retry(state, reason),
         instead=why_not_retried(reason, found.name) if reason and reason in NOT_RETRIED else "",
         live="" if cursor else LIST.address(parameters),
     )
@@ -113,7 +115,8 @@ def retry(job: JobName, context: Context, request: Request, after: BackgroundTas
         later=lambda rest: after.add_task(log_failures(rest)),
         **what,
     )
-    return context.redirect(query(f"{job_path(found)}/urls", **given), _told(done))
+    shown = query(f"{job_path(found)}/urls", **given, resource=form.text("resource"))
+    return context.redirect(shown, _told(done))
 
 
 def _within(job: Job) -> timedelta | None:

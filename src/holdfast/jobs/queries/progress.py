@@ -15,6 +15,7 @@ from psycopg.rows import class_row, dict_row
 from holdfast.errors import NotFound
 from holdfast.jobs.records import Job, UrlSources
 from holdfast.model.outcome import PAGES, TREATMENT
+from holdfast.sitemaps import queries as sitemaps
 
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
 _JOB: Final = """
@@ -358,7 +359,8 @@ def sources(connection: psycopg.Connection, job_id: int) -> UrlSources | None:
         return None
     (counts,) = _rows(connection, _SOURCES, {"job": job_id})
     url, _, problem = (found.pop("example") or "").partition("\x01")
-    return UrlSources(**counts, **found, problem_url=url or None, problem=problem or None)
+    read = sitemaps.of_job(connection, job_id)
+    return UrlSources(**counts, **found, problem_url=url or None, problem=problem or None, read=read)
 
 
 def _rows(connection: psycopg.Connection, query: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:

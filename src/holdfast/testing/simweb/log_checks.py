@@ -8,10 +8,13 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from holdfast.testing.simweb import sitemaps
 from holdfast.testing.simweb.access_log import Hit
 from holdfast.testing.simweb.site import MUST_FETCH, MUST_NOT_FETCH, ExpectedPage, UrlKind, is_trap
 
 _ROBOTS: Final = ("/robots.txt", "/robots-moved.txt")
+_BY_CUSTOM: Final = frozenset((*_ROBOTS, sitemaps.DEFAULT_PATH))
+"""Paths that a crawler may request though nothing names them."""
 
 
 class TooClose(NamedTuple):
@@ -125,13 +128,13 @@ def forbidden_requests(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) ->
 
 
 def unknown_urls(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
-    """Requests for URLs that exist nowhere: neither expected nor robots.txt, images or traps."""
+    """Requests for URLs that exist nowhere: neither expected nor robots.txt, a sitemap at the usual address, images or traps."""
     known = {page.url for page in expected}
     return [
         hit
         for hit in hits
         if hit.url not in known
-        and hit.path not in _ROBOTS
+        and hit.path not in _BY_CUSTOM
         and not hit.path.startswith("/img/")
         and not is_trap(hit.path)
     ]

@@ -89,6 +89,17 @@ def _polite(seed: int) -> Web:
     return Web(seed, len(special), site, special)
 
 
+def _sitemaps(seed: int) -> Web:
+    """Sites with pages that only their sitemaps list: named by robots.txt or found by custom; one site has none."""
+    site = Site(20, 8, 2000, latency=0.002, jitter=0.01, robots=Robots.DENY, listed=30)
+    special = {
+        1: replace(site, robots=Robots.NONE),
+        2: replace(site, robots=Robots.REDIRECT),
+        3: replace(site, listed=0),
+    }
+    return Web(seed, 5, site, {**special, 4: replace(site, crawl_delay=0.5)})
+
+
 def _fast(seed: int) -> Web:
     """For benchmarks: plain pages of 20 KB with 50 links, without latency."""
     return Web(seed, 100, Site(10_000, 50, 20_000))
@@ -119,6 +130,7 @@ PRESETS: Final[dict[str, Callable[[int], Web]]] = {
     "torture": _torture,
     "hostile": _hostile,
     "polite": _polite,
+    "sitemaps": _sitemaps,
     "fast": _fast,
     "mixed": _mixed,
 }

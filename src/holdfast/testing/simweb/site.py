@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from holdfast.testing.simweb import render
+from holdfast.testing.simweb import render, sitemaps
 from holdfast.testing.simweb.render import Delivery, Response, not_found
 from holdfast.testing.simweb.spec import Address, Robots, Site, SpecialUrl, Trap, Wall, Web
 from holdfast.testing.simweb.special_urls import special_response
@@ -94,7 +94,8 @@ _EXPECTED_RESULTS: Final[dict[SpecialUrl, tuple[int | None, UrlKind]]] = {
 
 
 def expected(web: Web, number: int, origin: str = "", *, max_redirects: int = 5) -> Iterator[ExpectedPage]:
-    """Every URL of the site that a complete crawl from "/" (scope: the host) can find, once each, except those in traps."""
+    """Every URL of the site that a complete crawl from "/" (scope: the host) can find by links and sitemaps, once each, except those in
+    traps."""
     site = web.site(number)
     if site.wall and site.robots not in _CLOSED_BY_ROBOTS:
         login = site.wall is Wall.LOGIN
@@ -106,6 +107,20 @@ def expected(web: Web, number: int, origin: str = "", *, max_redirects: int = 5)
         return
     for path, status, kind in _paths(web, number, max_redirects):
         yield ExpectedPage(f"{origin}{path}", status, UrlKind.DENIED if site.robots in _CLOSED_BY_ROBOTS else kind)
+    if site.robots not in _CLOSED_BY_ROBOTS:
+        for path, status, kind in _listed(site):
+            yield ExpectedPage(f"{origin}{path}", status, kind)
+
+
+def _listed(site: Site) -> Iterator[tuple[str, int | None, UrlKind]]:
+    """The sitemaps of a site and what only they list."""
+    if not site.listed:
+        return
+    for path in sitemaps.files_of(site):
+        yield path, 200, UrlKind.OTHER
+    for path in sitemaps.pages_of(site):
+        yield path, 200, UrlKind.PAGE
+    yield sitemaps.PRIVATE, 200, UrlKind.DENIED if site.robots in _PARTLY_DENIED else UrlKind.PAGE
 
 
 def _paths(web: Web, number: int, max_redirects: int) -> Iterator[tuple[str, int | None, UrlKind]]:
@@ -155,7 +170,7 @@ def page(
     path, _, query = target.partition("?")
     delay = site.latency + (site.jitter * chance(web.seed, number, "latency", path) if site.jitter else 0.0)
     if path in ("/robots.txt", "/robots-moved.txt"):
-        return _robots_response(site, path, delay)
+        return _robots_response(site, path, address.origin(number), delay)
     if site.wall:
         return _wall_response(site.wall, path, delay)
     i = page_of(path)
@@ -168,10 +183,12 @@ def page(
         return _page_response(web, number, i, address, generation, sid, delay)
     if path.startswith("/img/"):
         return Response(200, render.picture(path), "image/png", delay=delay)
+    if (answer := sitemaps.response(web, number, path, address, delay)) is not None:
+        return answer
     return _trap_response(site, path, delay) or _special_response(web, number, path, address, delay) or not_found(delay)
 
 
-def _robots_response(site: Site, path: str, delay: float) -> Response:
+def _robots_response(site: Site, path: str, origin: str, delay: float) -> Response:
     if site.robots is Robots.NONE:
         return not_found(delay)
     if site.robots is Robots.ERROR:
@@ -182,7 +199,9 @@ def _robots_response(site: Site, path: str, delay: float) -> Response:
         return Response(301, headers={"Location": "/robots-moved.txt"}, delay=delay)
     rule = {Robots.ALLOW: "Disallow:", Robots.DENY_ALL: "Disallow: /"}.get(site.robots, "Disallow: /private/")
     pause = f"Crawl-delay: {site.crawl_delay:g}\n" if site.crawl_delay else ""
-    return Response(200, f"User-agent: *\n{pause}{rule}\n".encode(), "text/plain; charset=utf-8", delay=delay)
+    index = sitemaps.index_of(site)
+    named = "" if index is None else f"Sitemap: {origin}{index}\n"
+    return Response(200, f"User-agent: *\n{pause}{rule}\n{named}".encode(), "text/plain; charset=utf-8", delay=delay)
 
 
 def _wall_response(wall: Wall, path: str, delay: float) -> Response:

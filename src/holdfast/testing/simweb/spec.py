@@ -146,12 +146,14 @@ class Site:
     rate_window: float = 1.0
     changing: float = 0.0
     """Pages whose text, ETag and Last-Modified change with the generation; those of the others do not change."""
+    listed: int = 0
+    """Pages that no link leads to: the sitemaps of the site list them. 0: it has no sitemap."""
     traps: tuple[Trap, ...] = ()
     odd: Mapping[SpecialUrl, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise UsageError for invalid values."""
-        if self.pages < 1 or self.links < 1 or self.body_bytes < 0 or self.images < 0:
+        if self.pages < 1 or self.links < 1 or self.body_bytes < 0 or self.images < 0 or self.listed < 0:
             raise UsageError("A site needs at least one page, and a page at least one link.")
         shares = [
             ("external", self.external),

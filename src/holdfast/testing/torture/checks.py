@@ -15,6 +15,7 @@ from holdfast.control.verify import Verifier
 from holdfast.db import exports
 from holdfast.db.connection import Database
 from holdfast.domains import queries
+from holdfast.model.outcome import Outcome
 from holdfast.testing.simweb import log_checks
 from holdfast.testing.simweb.access_log import Hit
 from holdfast.testing.simweb.site import ExpectedPage, UrlKind
@@ -137,7 +138,7 @@ def _differences(expected: Sequence[ExpectedPage], found: UrlResults) -> Iterato
             yield f"I3 {page.url} has no content"
     known = {page.url for page in expected}
     for (_, url), result in found.items():
-        if url not in known and result.state != "denied":
+        if url not in known and result.state != "denied" and result.outcome != Outcome.NO_SITEMAP:
             yield f"I1 {url} exists nowhere in the web, and is {_describe(result)}"
 
 

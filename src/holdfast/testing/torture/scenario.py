@@ -27,6 +27,8 @@ CRAWL_DELAY: Final = 1.5
 LEASE: Final = 5.0
 SWEEP: Final = 1.0
 FLUSH: Final = Flush(pages=25)
+LISTED: Final = 4
+"""Pages of each large site that only its sitemaps list."""
 PAGES_PER_ROUND: Final = 8
 """Pages of a domain in a round; low, so that there are several rounds."""
 
@@ -136,7 +138,14 @@ def _web(seed: int, pages: int) -> Web:
         0.01,
     )
     site = Site(
-        pages, 12, 3000, external=0.1, latency=0.005, jitter=0.02, robots=Robots.DENY, flaky=0.04, odd=common | rare
+        *(pages, 12, 3000),
+        external=0.1,
+        latency=0.005,
+        jitter=0.02,
+        robots=Robots.DENY,
+        flaky=0.04,
+        listed=LISTED,
+        odd=common | rare,
     )
     slow = Site(4, 4, 2000, robots=Robots.ALLOW, crawl_delay=CRAWL_DELAY, external=0.5)
     return Web(seed, SITES + 2, site, {SITES: slow, SITES + 1: Site(1)})
