@@ -75,7 +75,7 @@ def test_bad_lines_of_csv() -> None:
         (7, None),
     ]
     with pytest.raises(Damaged):
-        csv_rows(gzip.compress(b"domain\n" + b"a.example\n" * 20_000)[:-30])
+        csv_rows(gzip.compress(b"domain\n" + b"a.example\n" * 20_000, mtime=0)[:-30])
 
 
 def test_columns_are_found_or_named() -> None:
@@ -128,12 +128,12 @@ def deflate(body: bytes, bits: int) -> bytes:
         ({"transfer-encoding": "chunked"}, b"3;x=y\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", (b"abcde", False)),
         ({"transfer-encoding": "chunked"}, b"3\r\nabc\r\n2\r\nd", (b"abcd", False)),
         ({"transfer-encoding": "chunked"}, b"<html>not chunked", (b"<html>not chunked", False)),
-        ({"content-encoding": "gzip"}, gzip.compress(b"text"), (b"text", False)),
+        ({"content-encoding": "gzip"}, gzip.compress(b"text", mtime=0), (b"text", False)),
         ({"content-encoding": "gzip"}, b"decoded already", (b"decoded already", False)),
         ({"content-encoding": "deflate"}, deflate(b"text", 15), (b"text", False)),
         ({"content-encoding": "deflate"}, deflate(b"text", -15), (b"text", False)),
         ({"content-encoding": "zstd"}, zstandard.compress(b"text"), (b"text", False)),
-        ({"content-encoding": "gzip"}, gzip.compress(bytes(10**6)), (bytes(MAX_BYTES), True)),
+        ({"content-encoding": "gzip"}, gzip.compress(bytes(10**6), mtime=0), (bytes(MAX_BYTES), True)),
         ({"content-encoding": "zstd"}, zstandard.compress(bytes(10**6)), (bytes(MAX_BYTES), True)),
         ({}, bytes(MAX_BYTES + 1), (bytes(MAX_BYTES), True)),
     ],
@@ -174,7 +174,7 @@ def _warc_file(*, pack: bool, version: str) -> bytes:
     head = StatusAndHeaders("GET / HTTP/1.1", [("Host", "a.example")])
     writer.write_record(writer.create_warc_record("http://a.example/1", "request", http_headers=head))
     chunked = [*html, ("Transfer-Encoding", "chunked"), ("Content-Encoding", "gzip")]
-    packed = gzip.compress(b"<title>2</title>")
+    packed = gzip.compress(b"<title>2</title>", mtime=0)
     writer.write_record(
         response("http://a.example/2", "200 OK", chunked, b"%x\r\n%s\r\n0\r\n\r\n" % (len(packed), packed))
     )
@@ -224,7 +224,7 @@ EXPECTED = [
 @pytest.mark.parametrize("pack", ["plain", "members", "one member"])
 def test_warc_files_whole_and_from_every_position(pack: str, version: str) -> None:
     content = warc_file(pack=pack == "members", version=version)
-    content = gzip.compress(content) if pack == "one member" else content
+    content = gzip.compress(content, mtime=0) if pack == "one member" else content
     items = captures(content)
     assert list(shown(items)) == EXPECTED
     revisit = items[7][1]
@@ -297,7 +297,7 @@ def cached(folder: Path, entry: str, *, pack: bool = False, body: bytes = b"text
         ("response_headers", b"Content-Type: text/html\r\nX: \xff"),
         ("response_body", body),
     ]:
-        (path / name).write_bytes(gzip.compress(content) if pack else content)
+        (path / name).write_bytes(gzip.compress(content, mtime=0) if pack else content)
 
 
 def test_the_cache_of_scrapy_from_every_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ class Walk:
     def _settle(self, _request: FetchRequest, _result: FetchResult, outcome: Outcome) -> None:
         self.steps.append(f"settle {outcome}")
 
-    def _add(self, _holder: object, row: UrlOutcome, found: list[DiscoveredUrl], _exchange: object) -> None:
+    def _add(self, _holder: object, row: UrlOutcome, found: list[DiscoveredUrl], *_: object) -> None:
         self.steps.append("batch")
         self.rows.append((row, list(found)))
 

@@ -18,6 +18,7 @@ NOT_ASKED = {
     Outcome.FOLDED,
     Outcome.PAGINATION,
     Outcome.OTHER_DOMAIN,
+    Outcome.IMAGE_LIMIT,
 }
 
 

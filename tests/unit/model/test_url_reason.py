@@ -32,7 +32,7 @@ def test_every_failure_to_fetch_is_retried_but_one_that_an_option_forbids() -> N
     assert failed - RETRIED == {Outcome.ADDRESS_REFUSED}
     assert codes_of(UrlState.FAILED) == (failed & RETRIED) | {FAULT, CLEARED}
     assert codes_of(UrlState.DENIED) == {Outcome.ROBOTS_DENIED}
-    assert codes_of(UrlState.DONE) == {Outcome.NOT_FOUND, Outcome.WRONG_TYPE}
+    assert codes_of(UrlState.DONE) == {Outcome.NOT_FOUND, Outcome.WRONG_TYPE, Outcome.BAD_IMAGE}
     assert not codes_of(UrlState.WAITING)
 
 
