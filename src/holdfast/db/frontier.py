@@ -15,6 +15,8 @@ _MINE: Final = (
     "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
 )
 
+_RESOURCES: Final = {str(resource): resource for resource in Resource}
+
 # Not a join: it would be made for every URL, and most are none that is refreshed.
 _PAGE: Final = "FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key"
 
@@ -49,10 +51,8 @@ def take(
     """
     parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(exclude)}
     # Not prepared: without the values of `exclude` each row would be compared with them one by one, which took six times as long.
-    urls = [
-        FrontierItem._make((*facts, Resource(resource), ()))
-        for *facts, resource in connection.execute(_TAKE, parameters, prepare=False)
-    ]
+    rows = connection.execute(_TAKE, parameters, prepare=False)
+    urls = [FrontierItem._make((*row[:-1], _RESOURCES[row[-1]], ())) for row in rows]
     if len(urls) >= count:
         return FrontierBatch(urls, None)
     taken = {waiting.url_key for waiting in urls}
