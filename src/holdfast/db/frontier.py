@@ -16,6 +16,8 @@ _MINE: Final = (
     "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
 )
 
+_RESOURCES: Final = {str(resource): resource for resource in Resource}
+
 # Not a join: it would be made for every URL, and most are none that is refreshed.
 _PAGE: Final = "FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key"
 
@@ -76,10 +78,8 @@ def take(
 
 def _read(connection: psycopg.Connection, query: str, parameters: dict[str, object]) -> list[FrontierItem]:
     # Not prepared: without the values of `exclude` each row would be compared with them one by one, which took six times as long.
-    return [
-        FrontierItem._make((*facts, Resource(resource), ()))
-        for *facts, resource in connection.execute(query.encode(), parameters, prepare=False)
-    ]
+    rows = connection.execute(query.encode(), parameters, prepare=False)
+    return [FrontierItem._make((*row[:-1], _RESOURCES[row[-1]], ())) for row in rows]
 
 
 def _interleaved(pages: list[FrontierItem], images: list[FrontierItem]) -> list[FrontierItem]:

@@ -124,6 +124,7 @@ def test_a_job_is_created_with_all_its_options(api: Api, ada: Browser, store: St
         name="shop",
         seeds="https://a.example/\n\n# a comment\nnonsense://x\nb.example\n",
         scope="domain",
+        sitemaps="only",
         include="/news/\n/shop/",
         exclude="/login",
         strip_params="utm_*",
@@ -147,6 +148,7 @@ def test_a_job_is_created_with_all_its_options(api: Api, ada: Browser, store: St
     job = api.services.jobs(LOCAL_ADMIN).show("shop")
     assert job.spec == {
         "scope": "domain",
+        "sitemaps": "only",
         "include": ["/news/", "/shop/"],
         "exclude": ["/login"],
         "strip_params": ["utm_*"],
