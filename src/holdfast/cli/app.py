@@ -219,7 +219,7 @@ def root(
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="Send the command to this server; needs HOLDFAST_API_KEY."),
+        typer.Option("--server", metavar="URL", help="Ask this server; needs HOLDFAST_API_KEY."),
     ] = None,
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:

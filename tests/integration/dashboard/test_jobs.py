@@ -164,6 +164,7 @@ def test_a_job_is_created_with_all_its_options(api: Api, ada: Browser, store: St
         "text": True,
         "allow_private": False,
         "refresh": False,
+        "images": False,
         "user_agent": "ExampleBot/1.0",
         "parser": "product",
     }

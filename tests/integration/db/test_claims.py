@@ -304,6 +304,7 @@ def test_after_every_flush_counters_and_signals_are_right(store: Store) -> None:
         assert (row["consecutive_error_count"], row["refusal_streak"]) == (stored, stored)
     store.flush(claim, consecutive_errors=1_000_000)
     assert store.row("a.example")["consecutive_error_count"] == totals["errors"], "never more than all of them"
+    store.explain_images()
     assert_invariants(store.connection)
 
 

@@ -164,6 +164,7 @@ def test_recalculating_goes_in_chunks_and_writes_only_what_changed(
     assert [store.claim_one().domain for _ in range(2)] == ["d4.example", "d1.example"]
     store.seed("d5.example")
     assert score(store) == [(2, 0)] * 3, "a last chunk that is full"
+    store.explain_images()
     assert_invariants(store.connection)
 
 

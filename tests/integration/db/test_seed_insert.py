@@ -113,6 +113,7 @@ def test_a_known_domain_hears_of_new_urls_by_a_wake_and_its_row_is_untouched(sto
     assert store.seed("a.example", "a.example/new", "a.example/newer", rank=1) == SeedCounts(0, 2)
     assert (store.row("a.example"), store.work("a.example")) == (row, work)
     assert wakes(store) == [(row["id"], store.job, 2)]
+    store.explain_images()
     assert_invariants(store.connection)
     sweep_now(store)
     claimable = how in {"active", "exhausted"}
