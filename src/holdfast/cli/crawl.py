@@ -95,6 +95,7 @@ def crawl(
     strip_param: job_options.StripParam = None,
     refresh: job_options.Refresh = None,
     sitemaps: job_options.ReadSitemaps = None,
+    types: job_options.Types = None,
     allow_private: job_options.AllowPrivate = False,
     no_robots: job_options.NoRobots = False,
     no_archive: job_options.NoArchive = False,
@@ -150,6 +151,7 @@ def crawl(
         user_agent=user_agent,
         refresh=refresh,
         sitemaps=sitemaps,
+        types=types,
         parser=None if parser_choice is None else parser_choice.name,
     )
     verbosity = Verbosity(verbose=verbose, quiet=quiet)

@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from holdfast.model.activity import VisitWait, WaitCondition, WaitKind
+from holdfast.model.content_type import group_of, media_type
 from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
@@ -122,10 +123,10 @@ REASONS: Final[dict[str, Reason]] = {
         "{host} answered {url} with an error of its own ({detail})",
     ),
     Outcome.WRONG_TYPE: Reason(
-        "not HTML (PDF, image, …)",
+        "not HTML",
         "its content is of a type that is not read",
         cause="{url} is not a web page ({detail})",
-        step="Only HTML is crawled: crawl a page that links to it.",
+        step="Only HTML, plain text and what `--types` names are crawled: crawl a page that links to it.",
     ),
     Outcome.TOO_LARGE: Reason(
         "too large",
@@ -392,6 +393,8 @@ def cause(reason: str | None, url: str, *, robots: bool = False) -> tuple[str, s
         found.cause.format(url=url, host=host, detail=detail or found.meaning),
         found.step,
     )
+    if name == Outcome.WRONG_TYPE and (group := group_of(media_type(detail))):
+        step = f"Run the same command with `--types {group}`."
     if robots and name in {Outcome.CONNECTION_FAILED, Outcome.TIMEOUT}:
         sentence += " (robots.txt)"
     if robots and name in {Outcome.SERVER_ERROR, Outcome.UNAVAILABLE, Outcome.TIMEOUT}:

@@ -49,12 +49,14 @@ from holdfast.jobs.records import (
     RulesVersion,
     ScopePreview,
 )
+from holdfast.model.content_type import ContentGroup
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import MAX_NAME_LENGTH, JobAction, JobState, Scope, Sitemaps
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 
 MAX_SEEDS = 10_000
+_TYPES = Annotated[list[ContentGroup], Field(max_length=len(ContentGroup))]
 _PATTERNS = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=100)]
 
 
@@ -94,6 +96,8 @@ class Spec(Body):
     """Fetch its pages again when a refresh of their domain is due (`cooldown.exhausted` after the last visit)."""
     sitemaps: Sitemaps | None = None
     """Take URLs from sitemaps and feeds `also`, `only` (links of pages are not followed) or not (`no`); null: as `crawl.sitemaps` says."""
+    types: _TYPES = Field(default=[])
+    """What is archived beside HTML and plain text: `pdf`, `json`, `xml`, `text` (CSV, Markdown …), `feeds`, `office`, or `all` of them."""
 
 
 class JobChange(Body):
@@ -116,6 +120,7 @@ class JobChange(Body):
     parser: Annotated[str, Field(min_length=1, max_length=100, examples=["product"])] | None = None
     refresh: bool | None = None
     sitemaps: Sitemaps | None = None
+    types: _TYPES | None = None
     robots: bool | None = None
     allow_private: bool | None = None
     archive: bool | None = None
@@ -241,7 +246,7 @@ def plan(body: PlannedJob, services: Services, caller: Caller) -> CrawlPlan:
 
 def _options(spec: Spec) -> dict[str, Any]:
     """The fields of a spec, with lists as tuples."""
-    lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
+    lists = {name: tuple(getattr(spec, name)) for name in ("include", "exclude", "strip_params", "types")}
     return {**spec.model_dump(), **lists}
 
 

@@ -253,6 +253,7 @@ def create(
     strip_param: job_options.StripParam = None,
     refresh: job_options.Refresh = None,
     sitemaps: job_options.ReadSitemaps = None,
+    types: job_options.Types = None,
     allow_private: job_options.AllowPrivate = False,
     no_robots: job_options.NoRobots = False,
     no_archive: job_options.NoArchive = False,
@@ -305,6 +306,7 @@ def create(
         user_agent=user_agent,
         refresh=refresh,
         sitemaps=sitemaps,
+        types=types,
         parser=parser,
     )
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)

@@ -1,5 +1,6 @@
 """Jobs, how they stand, and the filter of their list."""
 
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, TypedDict
@@ -307,6 +308,17 @@ class Ending(StrEnum):
 
 
 @record
+class TypeCount:
+    """URLs that were not crawled because of their content type."""
+
+    media_type: str
+    count: int
+    """URLs."""
+    change: str | None
+    """The option that changes it; null: none does."""
+
+
+@record
 class NotCrawled:
     """URLs that were not crawled for one reason."""
 
@@ -320,6 +332,8 @@ class NotCrawled:
     """One of them."""
     detail: str | None
     """What is known of that one."""
+    types: list[TypeCount] = field(default_factory=list)
+    """Of those of a type that is not read: the most frequent types."""
 
 
 @record
@@ -532,6 +546,7 @@ class JobOptions(TypedDict, total=False):
     parser: str | None
     refresh: bool
     sitemaps: str | None
+    types: list[str]
 
 
 class JobChanges(TypedDict, total=False):
@@ -551,6 +566,7 @@ class JobChanges(TypedDict, total=False):
     parser: str | None
     refresh: bool | None
     sitemaps: str | None
+    types: list[str] | None
     robots: bool | None
     allow_private: bool | None
     archive: bool | None

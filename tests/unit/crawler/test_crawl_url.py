@@ -75,6 +75,7 @@ class Walk:
             links=links,
             follow=True,
             sitemaps=SitemapFinder(links, wanted=False),
+            types=frozenset(),
             answers=self.answers,
             buffer=buffer,
             results=self.results,
