@@ -76,6 +76,12 @@ _OFFICE_PREFIXES: Final = (
 )
 _PARTS_OF_PAGES: Final = frozenset({"text/css", "text/javascript", "text/ecmascript", "text/jscript", "text/vtt"})
 """Types of text that a page loads, and that no person reads."""
+_TEXTS: Final = frozenset({ContentGroup.TEXT, ContentGroup.JSON, ContentGroup.XML, ContentGroup.FEEDS})
+_KINDS: Final = {
+    ContentGroup.PDF: BodyKind.PDF,
+    ContentGroup.OFFICE: BodyKind.BINARY,
+    ContentGroup.FEEDS: BodyKind.TEXT,
+}
 _PDF: Final = b"%PDF-"
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _RTF: Final = b"{\\rtf"
@@ -158,10 +164,11 @@ def kind_of(body: bytes, header: str | None) -> BodyKind:
     name = media_type(header)
     if name in _HTML:
         return BodyKind.HTML if name or sniff(body[:SNIFFED_BYTES]) is not ContentGroup.OFFICE else BodyKind.BINARY
-    group = group_of(name)
-    if name == "text/plain" or group in (ContentGroup.TEXT, ContentGroup.JSON, ContentGroup.XML, ContentGroup.FEEDS):
+    if name == "text/plain" or group_of(name) in _TEXTS:
         return BodyKind.TEXT
-    return BodyKind.PDF if sniff(body[:SNIFFED_BYTES]) is ContentGroup.PDF else BodyKind.BINARY
+    if (found := sniff(body[:SNIFFED_BYTES])) is not None:
+        return _KINDS[found]
+    return BodyKind.HTML if name in _GENERIC else BodyKind.BINARY
 
 
 def read_groups(text: str) -> tuple[ContentGroup, ...]:
