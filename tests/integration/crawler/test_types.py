@@ -206,3 +206,13 @@ def test_what_cannot_be_read_is_kept_and_said(crawls: Crawls) -> None:
     assert (found["/open"].text, found["/bomb"].text) == ("for all", "and a page")
     assert crawls.rows("SELECT title, noindex, nofollow FROM crawled_pages WHERE noindex") == [(None, True, True)]
     crawls.verify()
+
+
+def test_types_are_given_on_the_command_line(crawls: Crawls) -> None:
+    assert (
+        crawls.command("jobs", "create", "files", "https://a.example/", "--types", "office,pdf", "--types", "PDF") == 0
+    )
+    assert crawls.value("SELECT spec->'types' FROM crawl_jobs WHERE name = 'files'") == ["pdf", "office"]
+    assert crawls.command("jobs", "set", "files", "types=") == 0
+    assert crawls.value("SELECT spec->'types' FROM crawl_jobs WHERE name = 'files'") == []
+    assert crawls.command("crawl", "https://a.example/", "--types", "docx") == 2
