@@ -360,6 +360,9 @@ def why_not(reason: str | None) -> Reason:
     name, detail = _parts(reason)
     if name == Outcome.TRAP:
         return _trap(detail or "")
+    if name == Outcome.WRONG_TYPE and (group := group_of(media_type(detail))):
+        option = f"`--types {group}`"
+        return REASONS[name]._replace(change=option, step=f"Run the same command with {option}.")
     return REASONS.get(name) or (_UNKNOWN if not name else Reason(name.replace("_", " "), name))
 
 
@@ -393,8 +396,6 @@ def cause(reason: str | None, url: str, *, robots: bool = False) -> tuple[str, s
         found.cause.format(url=url, host=host, detail=detail or found.meaning),
         found.step,
     )
-    if name == Outcome.WRONG_TYPE and (group := group_of(media_type(detail))):
-        step = f"Run the same command with `--types {group}`."
     if robots and name in {Outcome.CONNECTION_FAILED, Outcome.TIMEOUT}:
         sentence += " (robots.txt)"
     if robots and name in {Outcome.SERVER_ERROR, Outcome.UNAVAILABLE, Outcome.TIMEOUT}:

@@ -141,15 +141,10 @@ def _not_crawled(connection: Connection, job: Job, reasons: Iterable[ReasonCount
     for count in reasons:
         if count.state != "waiting" and count.reason not in NOT_LEFT_OUT:
             reason = why_not(count.detail)
-            yield NotCrawled(
-                count.reason,
-                reason.label,
-                count.urls,
-                reason.change,
-                count.example,
-                in_words(count.detail)[1],
-                _types(connection, job) if count.reason == Outcome.WRONG_TYPE else [],
-            )
+            types = _types(connection, job) if count.reason == Outcome.WRONG_TYPE else []
+            change = None if types else reason.change  # each type has an option of its own
+            detail = in_words(count.detail)[1]
+            yield NotCrawled(count.reason, reason.label, count.urls, change, count.example, detail, types)
 
 
 def _types(connection: Connection, job: Job) -> list[TypeCount]:
