@@ -95,6 +95,7 @@ def crawl(
     strip_param: job_options.StripParam = None,
     refresh: job_options.Refresh = None,
     sitemaps: job_options.ReadSitemaps = None,
+    types: job_options.Types = None,
     allow_private: job_options.AllowPrivate = False,
     no_robots: job_options.NoRobots = False,
     no_archive: job_options.NoArchive = False,
@@ -152,6 +153,7 @@ def crawl(
         refresh=refresh,
         sitemaps=sitemaps,
         images=images,
+        types=types,
         parser=None if parser_choice is None else parser_choice.name,
     )
     verbosity = Verbosity(verbose=verbose, quiet=quiet)

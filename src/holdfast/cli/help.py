@@ -26,6 +26,7 @@ _OPTION_GROUPS: Final = {
         "again",
         "refresh",
         "sitemaps",
+        "types",
         "scope",
         "include",
         "exclude",

@@ -8,6 +8,7 @@ from holdfast import factories
 from holdfast.cli import command_context
 from holdfast.errors import UsageError
 from holdfast.jobs.crawls import CrawlService
+from holdfast.model.content_type import ContentGroup, read_groups
 from holdfast.model.job import Scope, Sitemaps
 from holdfast.model.request_secrets import check_user_agent as checked_user_agent
 from holdfast.model.scope import RuleSettings
@@ -77,6 +78,14 @@ ReadSitemaps = Annotated[
     ),
 ]
 StoreImages = Annotated[bool, typer.Option("--images", help="Fetch and store the images of pages, wherever they are.")]
+Types = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--types",
+        metavar="TYPES",
+        help="Also archive pdf, json, xml, text (CSV, Markdown …), feeds, office, or all, with commas between (may be repeated).",
+    ),
+]
 KeepText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
@@ -101,6 +110,7 @@ def spec_fields(
     refresh: bool | None = None,
     sitemaps: Sitemaps | None = None,
     images: bool = False,
+    types: list[str] | None = None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec whose options are set; the others keep their value."""
     fields = {
@@ -123,8 +133,16 @@ def spec_fields(
         "refresh": refresh,
         "sitemaps": sitemaps,
         "images": images or None,
+        "types": _types(types) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _types(texts: list[str] | None) -> tuple[ContentGroup, ...]:
+    try:
+        return read_groups(",".join(texts or ()))
+    except ValueError as problem:
+        raise UsageError(f"--types: {problem}.") from None
 
 
 def _user_agent(text: str | None) -> str | None:

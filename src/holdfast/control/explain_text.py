@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from holdfast.model.activity import VisitWait, WaitCondition, WaitKind
+from holdfast.model.content_type import group_of, media_type
 from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
@@ -131,10 +132,10 @@ REASONS: Final[dict[str, Reason]] = {
         "{host} answered {url} with an error of its own ({detail})",
     ),
     Outcome.WRONG_TYPE: Reason(
-        "not HTML (PDF, image, …)",
+        "not HTML",
         "its content is of a type that is not read",
         cause="{url} is not a web page ({detail})",
-        step="Only HTML is crawled: crawl a page that links to it.",
+        step="Only HTML, plain text and what `--types` names are crawled: crawl a page that links to it.",
     ),
     Outcome.TOO_LARGE: Reason(
         "too large",
@@ -368,6 +369,9 @@ def why_not(reason: str | None) -> Reason:
     name, detail = _parts(reason)
     if name == Outcome.TRAP:
         return _trap(detail or "")
+    if name == Outcome.WRONG_TYPE and (group := group_of(media_type(detail))):
+        option = f"`--types {group}`"
+        return REASONS[name]._replace(change=option, step=f"Run the same command with {option}.")
     return REASONS.get(name) or (_UNKNOWN if not name else Reason(name.replace("_", " "), name))
 
 

@@ -25,6 +25,7 @@ from holdfast.crawler.visit_results import VisitResults
 from holdfast.crawler.worker_context import WorkerContext
 from holdfast.db import jobs
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, Resource, SitemapRow, UrlOutcome
+from holdfast.model.content_type import SNIFFED_BYTES, ContentGroup, is_wanted, is_wanted_by_content, media_type
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
 from holdfast.model.image import FetchedImage
 from holdfast.model.job import Job
@@ -67,6 +68,8 @@ class CrawlContext:
     """Whether the links of pages are followed."""
     sitemaps: SitemapFinder
     image_budget: ImageBudget
+    types: frozenset[ContentGroup]
+    """What is crawled beside HTML and plain text."""
     answers: VisitAnswers
     buffer: UrlBuffer
     results: VisitResults
@@ -190,6 +193,7 @@ def _request(context: CrawlContext, item: FrontierItem) -> FetchRequest:
         secret=None if context.secrets is None else context.secrets.for_url(item.url),
         any_type=item.resource is not Resource.PAGE,
         max_bytes=_max_bytes(context, item.resource),
+        types=context.types,
         key=item.url_key,
         last_attempt=item.attempts >= context.worker.settings.politeness.retries,
     )
@@ -212,6 +216,7 @@ async def _parse(context: CrawlContext, result: FetchResult) -> ParsedPage:
         x_robots_tag=headers.get("x-robots-tag"),
         before_waiting=context.slots.open_extra_slot,
         images=context.job.spec.images,
+        pdf_text=context.job.spec.text,
     )
 
 
@@ -310,7 +315,7 @@ def _row(
         context.answers.record(outcome, result.detail, result.retry_after)
         retry = next_attempt(outcome, attempts, politeness, context.worker.rng, result.retry_after)
     has_page = (
-        item.resource is Resource.PAGE
+        (item.resource is Resource.PAGE or _is_kept_sitemap(context, result, outcome))
         and retry.state is not UrlState.WAITING
         and result.status is not None
         and outcome is not Outcome.REDIRECT
@@ -334,6 +339,15 @@ def _row(
         proxy=result.proxy,
         # After a broken connection the URL is taken again once the row is committed, so the log has both requests in order.
         again=result.again_in == 0 and outcome is not Outcome.CONNECTION_BROKEN,
+    )
+
+
+def _is_kept_sitemap(context: CrawlContext, result: FetchResult, outcome: Outcome) -> bool:
+    """Whether a sitemap or feed is archived, too: the job takes content of its type. It does not count as a page."""
+    if outcome is not Outcome.SITEMAP or not context.types:
+        return False
+    return bool(is_wanted(media_type(result.headers.get("content-type")), context.types)) or is_wanted_by_content(
+        result.body[:SNIFFED_BYTES], context.types
     )
 
 
@@ -383,7 +397,7 @@ def _page(
     )
     if parsed is not None:
         page.content_hash = parsed.content_hash
-        page.charset = parsed.charset[:50]
+        page.charset = parsed.charset[:50] or None
         page.links_count = parsed.links_found
         page.images_count = len(parsed.images)
         page.noindex = parsed.noindex
@@ -399,8 +413,10 @@ def _page(
 
 
 def _exchange(context: CrawlContext, item: FrontierItem, result: FetchResult, row: UrlOutcome) -> Exchange | None:
-    """Return what is archived: every response that is a page, with its job, depth, run and outcome; None: nothing is."""
-    if not context.job.spec.archive or row.page is None or not TREATMENT[row.outcome].page:
+    """Return what is archived: every response that is a page, and sitemaps of the job's types, with job, depth, run and outcome; None:
+    nothing is."""
+    is_kept = TREATMENT[row.outcome].page or row.outcome is Outcome.SITEMAP
+    if not context.job.spec.archive or row.page is None or not is_kept:
         return None
     facts = {
         "job": context.job.name,

@@ -26,6 +26,7 @@ from holdfast.db.frontier import FrontierBatch
 from holdfast.fetch.site_fetcher import SiteFetcher
 from holdfast.model.activity import DelaySource, Wait, WaitKind
 from holdfast.model.commit_batch import FrontierItem, Resource
+from holdfast.model.content_type import expand
 from holdfast.model.domain import Claim, Event
 from holdfast.model.domain_name import Site
 from holdfast.model.job import DomainLimits, Job, JobKind, Sitemaps
@@ -208,6 +209,7 @@ class Visit:
                 wanted=are_wanted(sitemaps, follow=spec.follow, max_depth=self._max_depth) and not self._for_tasks,
             ),
             image_budget=self._image_budget,
+            types=expand(spec.types),
             answers=self._answers,
             buffer=self._buffer,
             results=self._results,

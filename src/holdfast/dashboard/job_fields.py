@@ -12,6 +12,7 @@ from holdfast.api.forms import Form, check_model
 from holdfast.api.request_types import Body, SecretFields
 from holdfast.errors import BadUrl, HoldfastError, UsageError
 from holdfast.jobs.records import Job
+from holdfast.model.content_type import ContentGroup, read_groups
 from holdfast.model.domain import Seed
 from holdfast.model.job import JobSpec
 from holdfast.model.request_secrets import RequestSecrets
@@ -42,7 +43,9 @@ TEXTS: Final = {
     "delay": "Delay",
     "sitemaps": "Sitemaps",
 }
-LABELS: Final = {**NUMBERS, **FLAGS, **LINES, **TEXTS}
+TYPES: Final = "types"
+"""The field of the groups of content types, which are written with commas between them."""
+LABELS: Final = {**NUMBERS, **FLAGS, **LINES, **TEXTS, TYPES: "Other content"}
 SECRETS: Final = {"headers": "Headers", "cookies": "Cookies", "basic_auth": "User and password"}
 MAX_BAD_LINES: Final = 10
 """Invalid seeds that are reported one by one."""
@@ -90,12 +93,13 @@ def job_path(job: Job) -> str:
 def values_of_spec(spec: JobSpec) -> dict[str, Any]:
     """Return the options of a job as fields of a form show them."""
     shown = {name: "" if value is None else value for name, value in spec.as_json().items()}
+    shown[TYPES] = ", ".join(spec.types)
     return {name: "\n".join(value) if name in LINES else value for name, value in shown.items()}
 
 
 def values_of_form(form: Form) -> dict[str, Any]:
     """Return the fields of a form as they were sent, to show them again."""
-    names = (*NUMBERS, *LINES, *TEXTS, *SECRETS, "name", "schedule", "seeds")
+    names = (*NUMBERS, *LINES, *TEXTS, *SECRETS, TYPES, "name", "schedule", "seeds")
     return {name: form.raw(name) for name in names} | {name: form.flag(name) for name in FLAGS}
 
 
@@ -111,6 +115,8 @@ def read_options(form: Form, problems: Problems) -> dict[str, Any]:
     for name in TEXTS:
         if name in form:
             options[name] = form.text(name)
+    if TYPES in form:
+        options[TYPES] = problems.check(TYPES, lambda: _groups(form.raw(TYPES)))
     if options.get("delay") is not None:
         options["delay"] = problems.check("delay", lambda: _seconds(options["delay"]))
     return options | {name: form.flag(name) for name in FLAGS}
@@ -156,6 +162,13 @@ def read_seeds(form: Form, rules: UrlRules, *, registrable: bool) -> SeedLines:
             urls.append(seed.url.removeprefix("https://") if seed.guessed else seed.url)
             seeds.append(seed)
     return SeedLines("\n".join(lines), tuple(urls), tuple(seeds), tuple(bad), count)
+
+
+def _groups(text: str) -> list[ContentGroup]:
+    try:
+        return list(read_groups(text))
+    except ValueError as problem:
+        raise UsageError(f"“{LABELS[TYPES]}”: {problem}.") from None
 
 
 def _seconds(text: str) -> float:

@@ -39,7 +39,7 @@ WHERE id = %(job)s AND (state <> 'processing' OR new_crawl)
 """
 # The last crawl of the job, if it is open or may be reopened.
 _OPEN: Final = """
-SELECT id, state <> 'stopped', (max_pages, max_pages_per_domain, max_rounds)
+SELECT id, state NOT IN ('stopped', 'finished'), (max_pages, max_pages_per_domain, max_rounds)
     IS NOT DISTINCT FROM (%(max_pages)s::bigint, %(per_domain)s::bigint, %(rounds)s::integer)
 FROM crawls WHERE id = (SELECT max(id) FROM crawls WHERE job_id = %(job)s) AND (state <> 'finished' OR %(reopen)s)
 FOR NO KEY UPDATE

@@ -11,6 +11,7 @@ from typing import Final
 import psycopg
 
 from holdfast.model.commit_batch import IMAGE_PRIORITY, FrontierItem, Resource
+from holdfast.model.outcome import PAGES
 
 _MINE: Final = (
     "f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.state = 'waiting' AND f.url_key <> ALL(%(besides)s::bytea[])"
@@ -19,7 +20,11 @@ _MINE: Final = (
 _RESOURCES: Final = {str(resource): resource for resource in Resource}
 
 # Not a join: it would be made for every URL, and most are none that is refreshed.
-_PAGE: Final = "FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key"
+# Only of pages: after "not modified", what was not read before (of another type, too large) would be a page without content.
+_PAGE: Final = f"""
+FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key
+  AND p.outcome IN ({", ".join(f"'{outcome}'" for outcome in sorted(PAGES))})
+"""
 
 # In the order of the index url_frontier_waiting, so that nothing is sorted and nothing behind the last row is looked at.
 _TAKE: Final = f"""

@@ -22,6 +22,7 @@ from holdfast.fetch.response import (
     parse_head,
     parse_status,
 )
+from holdfast.model.content_type import SNIFFED_BYTES, ContentGroup, is_wanted, is_wanted_by_content
 from holdfast.model.fetch_types import FetchRequest
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import Protocol, ProxyRoute
@@ -81,6 +82,7 @@ class CurlTransfer:
         "_posting",
         "_route",
         "_seconds",
+        "_types",
         "_user_agent",
         "address",
         "body",
@@ -110,6 +112,7 @@ class CurlTransfer:
         self._on_answered: Callable[[], None] | None = None
         self._allow_private = False
         self._any_type = False
+        self._types: frozenset[ContentGroup] = frozenset()
         self.head: ResponseHead | None = None
         self.address: str | None = None
         self.sent = False
@@ -199,6 +202,7 @@ class CurlTransfer:
         # With a proxy, only the proxy's address is checked here; the site's was checked by the client.
         self._allow_private = request.allow_private if request.route is None else request.route.allow_private
         self._any_type = request.any_type
+        self._types = request.types
         self.head = None
         self.address = None
         self.sent = self.resend = False
@@ -357,10 +361,29 @@ class CurlTransfer:
             self.body.limit_by_ratio(head.length)
         if not 200 <= head.status < 300:
             self.body.truncate_at(MAX_ERROR_BODY_BYTES)
-        elif not self._any_type and head.content_type not in PARSEABLE_TYPES:
+        elif (
+            not self._any_type
+            and head.content_type not in PARSEABLE_TYPES
+            and not self._may_be_wanted(head.content_type)
+        ):
             self._reject(Outcome.WRONG_TYPE, head.content_type)
             return _ABORT
         return None
+
+    def _may_be_wanted(self, content_type: str) -> bool:
+        """Whether the body is read, at least its beginning. After: if only the content can tell, the collector checks it."""
+        wanted = is_wanted(content_type, self._types)
+        if wanted is None:
+            self.body.check_start(self._is_wanted, SNIFFED_BYTES)
+        return wanted is not False
+
+    def _is_wanted(self, start: bytes) -> bool:
+        """Whether a body that begins with *start* is read. After: if not, the transfer has its outcome."""
+        wanted = is_wanted_by_content(start, self._types)
+        if not wanted:
+            assert self.head is not None, "the body follows it"  # noqa: S101
+            self._reject(Outcome.WRONG_TYPE, self.head.content_type)
+        return wanted
 
 
 def _set_close_on_exec(descriptor: int, _purpose: int) -> int:

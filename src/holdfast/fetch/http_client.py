@@ -279,6 +279,8 @@ def _result(transfer: CurlTransfer, spec: TransferSpec, target: _Target, code: i
         conditional=bool(request.etag or request.last_modified),
     )
     body = transfer.body
+    if not code:
+        body.end_check()
     if outcome is Outcome.OK and (
         transfer.outcome or (code and not body.cut) or body.is_decompression_bomb(result.wire_bytes)
     ):

@@ -5,7 +5,7 @@ in memory; decoded bytes are counted as they arrive, whatever Content-Length say
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -18,7 +18,7 @@ _STATUS: Final = re.compile(rb"HTTP/[^\s]*[ \t]+(\d{3})(?!\d)")
 _PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F)))
 
 PARSEABLE_TYPES: Final = frozenset(("", "text/html", "application/xhtml+xml", "text/plain"))
-"""Content types that the parser accepts; a missing type is accepted too."""
+"""Content types that every request accepts; a missing type is accepted too."""
 
 
 @dataclass(slots=True)
@@ -124,7 +124,18 @@ class BufferedBytes:
 class BodyCollector:
     """Collects the body of one response at a time. `write` is libcurl's callback."""
 
-    __slots__ = ("_buffered", "_chunks", "_limit", "_total", "_truncate", "cut", "size", "too_large")
+    __slots__ = (
+        "_buffered",
+        "_check",
+        "_checked_bytes",
+        "_chunks",
+        "_limit",
+        "_total",
+        "_truncate",
+        "cut",
+        "size",
+        "too_large",
+    )
 
     def __init__(self, total: BufferedBytes | None = None) -> None:
         self._total = total or BufferedBytes()
@@ -141,6 +152,18 @@ class BodyCollector:
         """Decoded bytes, including those beyond the limit."""
         self.cut = False
         self.too_large = False
+        self._check: Callable[[bytes], bool] | None = None
+        self._checked_bytes = 0
+
+    def check_start(self, check: Callable[[bytes], bool], size: int) -> None:
+        """Before: nothing was written. After: *check* is called once with the first *size* bytes, or all if there are fewer; if it returns
+        False, the body is dropped and the transfer ends."""
+        self._check, self._checked_bytes = check, size
+
+    def end_check(self) -> None:
+        """Before: the transfer has ended. After: a body that was too short to be checked before is checked, and dropped if it fails."""
+        if self._check is not None:
+            self._passes_check()
 
     def truncate_at(self, limit: int) -> None:
         """Before: nothing was written. After: the limit is at most *limit* bytes, and a longer body is truncated."""
@@ -160,7 +183,9 @@ class BodyCollector:
         self.size += len(data)
         if self.size <= self._limit:
             self._keep(data)
-            return None
+            if self._check is None or self._buffered < self._checked_bytes or self._passes_check():
+                return None
+            return _STOP
         if self._truncate:
             self._keep(data[: self._limit - self.size])
             self.cut = True
@@ -174,6 +199,14 @@ class BodyCollector:
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._drop()
         return body
+
+    def _passes_check(self) -> bool:
+        check, self._check = self._check, None
+        assert check is not None, "called once"  # noqa: S101
+        passes = check(b"".join(self._chunks)[: self._checked_bytes])
+        if not passes:
+            self._drop()
+        return passes
 
     def _keep(self, data: bytes) -> None:
         self._chunks.append(data)

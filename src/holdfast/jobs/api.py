@@ -49,12 +49,14 @@ from holdfast.jobs.records import (
     RulesVersion,
     ScopePreview,
 )
+from holdfast.model.content_type import ContentGroup
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import MAX_NAME_LENGTH, JobAction, JobState, Scope, Sitemaps
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 
 MAX_SEEDS = 10_000
+_TYPES = Annotated[list[ContentGroup], Field(max_length=len(ContentGroup))]
 _PATTERNS = Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=100)]
 
 
@@ -96,6 +98,8 @@ class Spec(Body):
     """Take URLs from sitemaps and feeds `also`, `only` (links of pages are not followed) or not (`no`); null: as `crawl.sitemaps` says."""
     images: bool = False
     """Fetch and store the images of its pages, wherever they are."""
+    types: _TYPES = Field(default=[])
+    """What is archived beside HTML and plain text: `pdf`, `json`, `xml`, `text` (CSV, Markdown …), `feeds`, `office`, or `all` of them."""
 
 
 class JobChange(Body):
@@ -119,6 +123,7 @@ class JobChange(Body):
     refresh: bool | None = None
     sitemaps: Sitemaps | None = None
     images: bool | None = None
+    types: _TYPES | None = None
     robots: bool | None = None
     allow_private: bool | None = None
     archive: bool | None = None
@@ -244,7 +249,7 @@ def plan(body: PlannedJob, services: Services, caller: Caller) -> CrawlPlan:
 
 def _options(spec: Spec) -> dict[str, Any]:
     """The fields of a spec, with lists as tuples."""
-    lists = {"include": tuple(spec.include), "exclude": tuple(spec.exclude), "strip_params": tuple(spec.strip_params)}
+    lists = {name: tuple(getattr(spec, name)) for name in ("include", "exclude", "strip_params", "types")}
     return {**spec.model_dump(), **lists}
 
 

@@ -260,6 +260,7 @@ def create(
     strip_param: job_options.StripParam = None,
     refresh: job_options.Refresh = None,
     sitemaps: job_options.ReadSitemaps = None,
+    types: job_options.Types = None,
     allow_private: job_options.AllowPrivate = False,
     no_robots: job_options.NoRobots = False,
     no_archive: job_options.NoArchive = False,
@@ -314,6 +315,7 @@ def create(
         refresh=refresh,
         sitemaps=sitemaps,
         images=images,
+        types=types,
         parser=parser,
     )
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)

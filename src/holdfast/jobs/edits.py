@@ -18,13 +18,14 @@ from holdfast.errors import Changed, Refused, UsageError
 from holdfast.jobs.crawls import CrawlService, check_parser
 from holdfast.jobs.queries import actions, scope_preview
 from holdfast.jobs.records import ScopePreview
+from holdfast.model.content_type import ContentGroup, read_groups
 from holdfast.model.domain_name import SiteCache
 from holdfast.model.job import Job, JobKind, JobSpec, JobState, Scope, Sitemaps
 from holdfast.model.scope import RULES, RuleSettings, compile_rules, rules_of_spec, spec_with_rules
 
 MAX_DEPTH: Final = 32_000
 _LIMITS: Final = frozenset({"max_pages", "max_pages_per_domain", "rounds"})
-_REASONS: Final = frozenset({"robots", "allow_private"})
+_REASONS: Final = frozenset({"robots", "allow_private", "types"})
 """Options that remove a reason why URLs were not crawled."""
 _ENDED: Final = (JobState.COMPLETED, JobState.FAILED)
 _DEFAULTS: Final = JobSpec()
@@ -53,6 +54,13 @@ def _sitemaps(text: str) -> Sitemaps:
     return Sitemaps(text)
 
 
+def _types(text: str) -> tuple[ContentGroup, ...]:
+    try:
+        return read_groups(text)
+    except ValueError as problem:
+        raise ValueError(f"must be groups of types with commas between them, or empty: {problem}") from None
+
+
 def _pattern(text: str) -> tuple[str, ...]:
     return (text,)
 
@@ -72,6 +80,7 @@ KEYS: Final[Mapping[str, Callable[[str], object]]] = {
     "refresh": _optional(DOMAIN_KEYS["is_active"]),
     "sitemaps": _optional(_sitemaps),
     "images": _optional(DOMAIN_KEYS["is_active"]),
+    "types": _optional(_types),
     "robots": _optional(DOMAIN_KEYS["is_active"]),
     "allow_private": _optional(DOMAIN_KEYS["is_active"]),
     "archive": _optional(DOMAIN_KEYS["is_active"]),

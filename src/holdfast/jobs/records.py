@@ -309,6 +309,17 @@ class Ending(StrEnum):
 
 
 @record
+class TypeCount:
+    """URLs that were not crawled because of their content type."""
+
+    media_type: str
+    count: int
+    """URLs."""
+    change: str | None
+    """The option that changes it; null: none does."""
+
+
+@record
 class NotCrawled:
     """URLs that were not crawled for one reason."""
 
@@ -322,6 +333,8 @@ class NotCrawled:
     """One of them."""
     detail: str | None
     """What is known of that one."""
+    types: list[TypeCount] = field(default_factory=list)
+    """Of those of a type that is not read: the most frequent types."""
 
 
 @record
@@ -537,6 +550,7 @@ class JobOptions(TypedDict, total=False):
     refresh: bool
     sitemaps: str | None
     images: bool
+    types: list[str]
 
 
 class JobChanges(TypedDict, total=False):
@@ -557,6 +571,7 @@ class JobChanges(TypedDict, total=False):
     refresh: bool | None
     sitemaps: str | None
     images: bool | None
+    types: list[str] | None
     robots: bool | None
     allow_private: bool | None
     archive: bool | None

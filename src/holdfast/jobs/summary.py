@@ -20,7 +20,8 @@ from holdfast.db.crawls import LimitReached
 from holdfast.db.job_ends import ReasonCount
 from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import WaitCount
-from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, Waiting
+from holdfast.jobs.records import CrawlSummary, Ending, NotCrawled, TypeCount, Waiting
+from holdfast.model.content_type import expand, group_of
 from holdfast.model.job import Job, JobState, Limit
 from holdfast.model.outcome import Outcome
 from holdfast.model.url_reason import NOT_LEFT_OUT
@@ -34,6 +35,8 @@ _CONTINUES: Final = frozenset({"ready", "held", "parked"})
 """Waits of domains that are crawled, or will be by the next worker."""
 MAX_WAITS: Final = 5
 """Groups of waits that are listed."""
+MAX_TYPES: Final = 10
+"""Content types that are listed."""
 
 
 def summarize(
@@ -85,7 +88,7 @@ def summarize(
         pages_in_all=in_all,
         waiting=totals.waiting,
         redirects=sum(count.urls for count in reasons if count.reason == Outcome.REDIRECT),
-        not_crawled=list(_not_crawled(reasons)),
+        not_crawled=list(_not_crawled(connection, job, reasons)),
         waits=waits,
         limit=limit,
         cause=no_page_cause,
@@ -134,13 +137,24 @@ def _limit_text(reached: LimitReached) -> str:
             return f"{value}pages {where} (`holdfast domains set DOMAIN budget=`)"
 
 
-def _not_crawled(reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
+def _not_crawled(connection: Connection, job: Job, reasons: Iterable[ReasonCount]) -> Iterator[NotCrawled]:
     for count in reasons:
         if count.state != "waiting" and count.reason not in NOT_LEFT_OUT:
             reason = why_not(count.detail)
-            yield NotCrawled(
-                count.reason, reason.label, count.urls, reason.change, count.example, in_words(count.detail)[1]
-            )
+            types = _types(connection, job) if count.reason == Outcome.WRONG_TYPE else []
+            change = None if types else reason.change  # each type has an option of its own
+            detail = in_words(count.detail)[1]
+            yield NotCrawled(count.reason, reason.label, count.urls, change, count.example, detail, types)
+
+
+def _types(connection: Connection, job: Job) -> list[TypeCount]:
+    """The most frequent content types that a job left out, with the option that takes each."""
+    taken = expand(job.spec.types)
+    found = []
+    for name, urls in queries.wrong_types(connection, job.id, limit=MAX_TYPES):
+        group = group_of(name)
+        found.append(TypeCount(name, urls, f"`--types {group}`" if group and group not in taken else None))
+    return found
 
 
 def _why_no_page(
@@ -276,9 +290,18 @@ def not_crawled_lines(summary: CrawlSummary, indent: str = "") -> Iterator[str]:
     """One line for each reason: the number, the label, and the option that changes it."""
     width = max((len(f"{left.count:,}") for left in summary.not_crawled), default=0)
     for left in summary.not_crawled:
-        detail = f" ({left.detail})" if left.reason in _WITH_DETAIL and left.detail else ""
+        detail = f" ({left.detail})" if left.reason in _WITH_DETAIL and left.detail else _types_text(left)
         change = f": {left.change}" if left.change else ""
         yield f"{indent}{left.count:>{width},}  {left.label}{detail}{change}"
+
+
+def _types_text(left: NotCrawled) -> str:
+    """The content types of URLs, in brackets; empty: they were not left out for that."""
+    if not left.types:
+        return ""
+    named = [f"{one.count:,} {one.media_type}{f': {one.change}' if one.change else ''}" for one in left.types]
+    rest = left.count - sum(one.count for one in left.types)
+    return f" ({', '.join([*named, *([f'{rest:,} of other types'] if rest else [])])})"
 
 
 def wait_line(wait: Waiting, now: datetime) -> str:

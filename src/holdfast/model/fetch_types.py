@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
+from holdfast.model.content_type import ContentGroup
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyFault, ProxyRoute, ProxyUse
 from holdfast.model.request_secrets import SecretHeaders
@@ -23,7 +24,9 @@ class FetchRequest:
     etag: str | None = None
     last_modified: str | None = None
     any_type: bool = False
-    """True: accept any content type (robots.txt); False: read only content that can be parsed."""
+    """True: accept any content type (robots.txt); False: read only HTML, plain text, and what is of `types`."""
+    types: frozenset[ContentGroup] = frozenset()
+    """Groups of content types to read, too; a body without a telling type is judged by its first bytes."""
     max_bytes: int | None = None
     """Maximum size of the decoded body in bytes; None is the limit of the settings. With `cut` the rest is left unread instead of
     refused."""

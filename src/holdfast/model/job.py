@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from holdfast.errors import UsageError
+from holdfast.model.content_type import ContentGroup
 
 MAX_NAME_LENGTH: Final = 90
 """Maximum length of the name of a job, in characters."""
@@ -117,6 +118,8 @@ class JobSpec:
     """None: the value of the settings."""
     images: bool = False
     """Fetch and store the images of its pages."""
+    types: tuple[ContentGroup, ...] = ()
+    """Content that is crawled and archived beside HTML and plain text."""
 
     def as_json(self) -> dict[str, Any]:
         """The JSON to store."""
@@ -133,6 +136,7 @@ class JobSpec:
             values["scope"] = Scope(values["scope"])
         if values.get("sitemaps"):
             values["sitemaps"] = Sitemaps(values["sitemaps"])
+        values["types"] = tuple(map(ContentGroup, values.get("types") or ()))
         return cls(**values)
 
 

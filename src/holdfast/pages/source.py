@@ -15,6 +15,7 @@ import zstandard
 from holdfast.archive import reader
 from holdfast.archive.reader import StoredResponse
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.fetch_types import Anchor, ArchiveRef, ParsedPage
 from holdfast.model.url import absolute_url
 from holdfast.pages.records import ArchivedPage, PageFacts, PageLink
@@ -78,18 +79,20 @@ class SourceReader:
             body_bytes=len(stored.body),
             incomplete=stored.cut,
         )
-        if not _is_text(content_type):
+        is_pdf = kind_of(stored.body, content_type) is BodyKind.PDF
+        if not is_pdf and not _is_text(content_type):
             return _missing(found, f"The body is {content_type}, {len(stored.body):,} bytes, and no text.")
         parsed = self._parse(stored.body, content_type, stored.headers.get("x-robots-tag"))
-        body = _decode(stored.body, parsed.charset)
+        body, charset = (None, None) if is_pdf else _decode(stored.body, content_type, parsed)
         links, left_out = _links(page.url, parsed)
         text, why = (found.text, None) if found.text is not None else _text_of(parsed)
+        missing = f"The body is a PDF of {len(stored.body):,} bytes; what can be shown of it is its text and its links."
         return replace(
             found,
-            charset=parsed.charset,
-            body=body[:MAX_TEXT],
-            truncated=len(body) > MAX_TEXT or len(text or "") > MAX_TEXT or found.truncated,
-            missing=None,
+            charset=charset,
+            body=None if body is None else body[:MAX_TEXT],
+            truncated=len(body or "") > MAX_TEXT or len(text or "") > MAX_TEXT or found.truncated,
+            missing=missing if is_pdf else None,
             text=None if text is None else text[:MAX_TEXT],
             text_missing=why,
             links=links,
@@ -101,7 +104,7 @@ class SourceReader:
         from holdfast.parse.page_parser import PageParser  # here: most callers read no source
 
         async def parse() -> ParsedPage:
-            parser = PageParser(links_per_page=MAX_LINKS, deadline=self.deadline)
+            parser = PageParser(links_per_page=MAX_LINKS, deadline=self.deadline, pdf_deadline=2 * self.deadline)
             try:
                 return await parser.parse(body, content_type=content_type, x_robots_tag=x_robots_tag, anchors=True)
             finally:
@@ -164,11 +167,15 @@ def _is_text(content_type: str | None) -> bool:
     return not kind or kind.startswith(_TEXT_TYPES) or kind.endswith(("+xml", "+json"))
 
 
-def _decode(body: bytes, name: str) -> str:
+def _decode(body: bytes, content_type: str | None, parsed: ParsedPage) -> tuple[str, str]:
+    """The body as text, and its charset."""
     from holdfast.parse import charset
 
     found = charset.detect(body[:4], None)
-    return charset.decode(body[found.bom_length :], name)
+    name = (
+        parsed.charset or charset.detect(body, content_type).name
+    )  # what has no visible text, such as a script, was not decoded
+    return charset.decode(body[found.bom_length :], name), name
 
 
 def _unpack(compressed: bytes) -> str:

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.parse_result import MAX_KEY, Document, Extracted, clean_text
 from holdfast.parse import structured_data
-from holdfast.parse.html import is_plain_text, parse_html
+from holdfast.parse.html import parse_html
 from holdfast.parse.html_tokens import collapse_whitespace
 from holdfast.parse.plugin_api import absolute_url, text, tree
 
@@ -45,10 +46,13 @@ _MAIN_SELECTORS: Final = ("main", "[role=main]", "article")
 
 
 def parse(document: Document) -> Extracted:
-    """Extract all that the parser knows. For plain text, `data` has only the text."""
+    """Extract all that the parser knows. For text that is not HTML, `data` has only the text; for PDFs and the like only the type."""
     kind = (document.content_type or "").partition(";")[0].strip().lower()
-    if is_plain_text(document.content_type):
-        return Extracted({"content_type": kind, "text": collapse_whitespace(text(document))[:MAX_TEXT]})
+    match kind_of(document.body, document.content_type):
+        case BodyKind.TEXT:
+            return Extracted({"content_type": kind, "text": collapse_whitespace(text(document))[:MAX_TEXT]})
+        case BodyKind.PDF | BodyKind.BINARY:
+            return Extracted({"content_type": kind})
     markup = text(document).encode("utf-8", "replace")
     parsed = parse_html(markup, links_per_page=MAX_LINKS)
     page = tree(document)

@@ -11,6 +11,7 @@ from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from holdfast.model.content_type import BodyKind, kind_of, media_type
 from holdfast.model.fetch_types import Anchor, ParsedPage
 from holdfast.parse import charset
 from holdfast.parse.html_tokens import (
@@ -88,11 +89,6 @@ _SHARED_LISTS: Final = {"area": "a", "iframe": "script", "noscript": "script", "
 Nodes = Sequence[LexborNode]
 
 
-def is_plain_text(content_type: str | None) -> bool:
-    """Return whether a body of this type is plain text."""
-    return content_type is not None and content_type.partition(";")[0].strip().lower() == "text/plain"
-
-
 def parse_page(
     body: bytes,
     *,
@@ -102,12 +98,15 @@ def parse_page(
     anchors: bool = False,
     images: bool = False,
 ) -> ParsedPage:
-    """Parse a page: HTML, or plain text by its content type. URLs are as written, not resolved. `anchors`: also the texts of links;
-    `images`: also the images as records."""
+    """Parse a page: HTML, or text by its content type. URLs are as written, not resolved. `anchors`: also the texts of links;
+    `images`: also the images as records.
+
+    Before: it is neither a PDF nor binary."""
     encoded = charset.detect(body, content_type)
-    if is_plain_text(content_type):
+    if kind_of(body, content_type) is BodyKind.TEXT:
         text = collapse_whitespace(charset.decode(body[encoded.bom_length :], encoded.name))
-        parsed = ParsedPage(text=text, content_hash=content_hash(None, text, body))
+        visible = text if media_type(content_type) == "text/plain" else ""  # white space may matter in the other types
+        parsed = ParsedPage(text=text, content_hash=content_hash(None, visible, body))
     else:
         markup = body[encoded.bom_length :] if encoded.bom_length else body
         if encoded.name != charset.UTF8:

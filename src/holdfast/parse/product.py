@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.parse_result import (
     CURRENCIES,
     MAX_BRAND,
@@ -65,7 +66,9 @@ _BY_TERM: Final = {
 
 
 def parse(document: Document) -> Extracted:
-    """Extract the products of a page; `data` names the notations in which they were found."""
+    """Extract the products of a page; `data` names the notations in which they were found. What is not HTML has none."""
+    if kind_of(document.body, document.content_type) is not BodyKind.HTML:
+        return Extracted({"sources": []})
     page = tree(document)
     found = structured_data.extract(page, document.url)
     by_grammar = {

@@ -15,10 +15,15 @@ def test_a_job_is_edited_by_version_and_it_is_recorded(api: Api, connection: psy
     seen = client.get("/api/jobs/shop")
     assert seen.headers["ETag"] == f'"{seen.json()["version"]}"'
     match = {"If-Match": seen.headers["ETag"]}
-    edited = client.patch("/api/jobs/shop", json={"max_pages": None, "delay": 2, "refresh": True}, headers=match)
+    edited = client.patch(
+        "/api/jobs/shop", json={"max_pages": None, "delay": 2, "refresh": True, "types": ["pdf"]}, headers=match
+    )
     assert edited.status_code == 200, edited.text
     answer = edited.json()
-    assert (answer["changed"], answer["version"]) == (["max_pages", "delay", "refresh"], seen.json()["version"] + 1)
+    assert (answer["changed"], answer["version"]) == (
+        ["max_pages", "delay", "refresh", "types"],
+        seen.json()["version"] + 1,
+    )
     assert (answer["spec"]["max_pages"], answer["spec"]["delay"], answer["spec"]["refresh"]) == (None, 2, True)
     assert edited.headers["ETag"] == f'"{answer["version"]}"' != seen.headers["ETag"]
     late = client.patch("/api/jobs/shop", json={"delay": 9}, headers=match)
@@ -26,7 +31,7 @@ def test_a_job_is_edited_by_version_and_it_is_recorded(api: Api, connection: psy
     same = client.patch("/api/jobs/shop", json={"delay": 2}).json()
     assert (same["changed"], same["version"]) == ([], answer["version"])
     rows = connection.execute("SELECT details FROM audit_log WHERE object_kind = 'job' AND action = 'edit'").fetchall()
-    assert rows == [({"max_pages": None, "delay": 2.0, "refresh": True},)]
+    assert rows == [({"max_pages": None, "delay": 2.0, "refresh": True, "types": ["pdf"]},)]
 
 
 def test_what_cannot_be_edited_is_said_in_a_sentence(api: Api) -> None:
@@ -41,6 +46,7 @@ def test_what_cannot_be_edited_is_said_in_a_sentence(api: Api) -> None:
         ({}, "Say what to change"),
         ({"max_pages": 0}, "max_pages"),
         ({"parser": "nothing"}, "nothing"),
+        ({"types": ["docx"]}, "types"),
         ({"archive": False, "parser": "product"}, "reads pages from the archive"),
     ]:
         refused = admin.patch("/api/jobs/shop", json=body)

@@ -81,6 +81,15 @@ def test_a_greater_depth_reopens_a_completed_job_with_the_reason(crawls: Crawls,
     crawls.verify()
 
 
+def test_a_job_that_had_ended_goes_on_by_a_worker_when_an_edit_retries_urls(crawls: Crawls, web: WebProcess) -> None:
+    crawls.set(fetch={"allow_private": False})
+    crawls.crawl(web.url(0), job="news")
+    assert crawls.rows("SELECT state::text FROM crawl_jobs WHERE name = 'news'") == [("failed",)]
+    with crawls.worker(None):
+        edit(crawls, crawls.desk.job("news"), "allow_private=yes")
+        wait_for(lambda: crawls.total() > 0, "a page")
+
+
 def test_a_first_limit_counts_what_a_batch_that_is_being_committed_has_used(crawls: Crawls, web: WebProcess) -> None:
     job = crawls.begin(web.url(0), job="news", delay=2).job
     with crawls.worker(job), ThreadPoolExecutor(1) as pool:

@@ -1,6 +1,7 @@
 """The client against servers that behave: what is sent, what is kept, what is used again."""
 
 import asyncio
+import gzip
 import os
 import socket
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 import uvloop
 
 from holdfast.fetch.curl_transfer import MAX_ERROR_BODY_BYTES
+from holdfast.model.content_type import ContentGroup
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
 from holdfast.model.request_secrets import SecretHeaders
@@ -168,6 +170,35 @@ def test_types_that_cannot(content_type: str, size: int) -> None:
     assert (result.outcome, result.status, result.body) == (Outcome.WRONG_TYPE, 200, b"")
     assert result.headers["content-type"] == content_type
     assert result.response_head
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "read"),
+    [
+        ("application/pdf", b"no PDF", True),
+        ("application/octet-stream", b"%PDF-1.4", True),
+        ("application/octet-stream", b"%PDF-1.4" + bytes(200_000), True),
+        ("application/octet-stream", b"\x7fELF", False),
+        ("application/octet-stream", b"\x7fELF" + bytes(200_000), False),
+        ("application/octet-stream", b"", False),
+        ("application/json", b"{}", False),
+    ],
+)
+@pytest.mark.parametrize("encoding", [None, "gzip"])
+def test_types_that_are_wanted_are_read_and_the_first_bytes_decide_where_a_type_says_nothing(
+    content_type: str, body: bytes, read: bool, encoding: str | None
+) -> None:
+    sent = body if encoding is None else gzip.compress(body)
+    headers = {} if encoding is None else {"Content-Encoding": encoding}
+    result = fetch(response(sent, content_type=content_type, **headers), types=frozenset({ContentGroup.PDF}))
+    expected = (Outcome.OK, body, "") if read else (Outcome.WRONG_TYPE, b"", content_type)
+    assert (result.outcome, result.body, result.detail) == expected
+
+
+def test_a_transfer_that_breaks_off_is_not_of_a_wrong_type() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 5000\r\n\r\n"
+    result = fetch(then_close(head + b"half"), types=frozenset({ContentGroup.PDF}))
+    assert (result.outcome, result.body) == (Outcome.BAD_RESPONSE, b"")
 
 
 def test_any_type_may_be_asked_for() -> None:

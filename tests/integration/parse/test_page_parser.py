@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from holdfast.parse.html import parse_page
 from holdfast.parse.page_child import as_json, from_json
 from holdfast.parse.page_parser import PageParser
 from holdfast.parse.risk_check import Risk
+from tests.support.pdfs import pdf, slow
 from tests.unit.parse.bombs import BOMBS, TAIL, ordinary
 
 WAIT = 60.0
@@ -29,13 +31,13 @@ def run(test: Callable[[PageParser], Awaitable[None]], *, deadline: float = WAIT
     """Run `test` with a new page parser, and assert that none of its processes is left."""
 
     async def whole() -> None:
-        parser = PageParser(links_per_page=1000, deadline=deadline)
+        parser = PageParser(links_per_page=1000, deadline=deadline, pdf_deadline=deadline)
         try:
             async with asyncio.timeout(4 * WAIT):
                 await test(parser)
         finally:
             await parser.aclose()
-        assert [process.pid for process in parser.processes.values()] == [None, None]
+        assert [process.pid for process in (*parser.processes.values(), parser.pdf_process)] == [None] * 3
 
     before = set(_children())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if fast else None) as runner:
@@ -195,6 +197,17 @@ asyncio.run(main())
         time.sleep(0.02)
     else:
         assert not psutil.pid_exists(child)
+
+
+def test_a_pdf_is_read_until_its_time_is_used_up() -> None:
+    async def test(parser: PageParser) -> None:
+        await parser.parse(pdf("first"), content_type="application/pdf")
+        parsed = await parser.parse(slow(2000), content_type="application/pdf")
+        assert re.fullmatch(r"only [\d,]+ of the 2,000 pages of the PDF were read in time", parsed.problem or "")
+        after = await parser.parse(pdf("after it", title="T"), content_type="application/pdf")
+        assert (after.title, after.text, after.problem) == ("T", "after it", None)
+
+    run(test, deadline=5.0)
 
 
 def test_what_goes_through_the_pipe_comes_back_the_same() -> None:

@@ -77,6 +77,7 @@ class Walk:
             follow=True,
             sitemaps=SitemapFinder(links, wanted=False),
             image_budget=ImageBudget(0, 0),
+            types=frozenset(),
             answers=self.answers,
             buffer=buffer,
             results=self.results,

@@ -10,7 +10,7 @@ from holdfast.api.forms import read_form
 from holdfast.api.pagination import CursorText
 from holdfast.api.request_types import Filter, JobName
 from holdfast.api.responses import log_failures
-from holdfast.dashboard.job_fields import FLAGS, LABELS, LINES, job_path
+from holdfast.dashboard.job_fields import FLAGS, LABELS, LINES, TYPES, job_path
 from holdfast.dashboard.lists import filled, pager
 from holdfast.dashboard.live import Parameters, id_of, live_view
 from holdfast.dashboard.rendering import Context, PageContext
@@ -219,7 +219,7 @@ def options_of(job: Job) -> list[tuple[str, str]]:
         value = getattr(spec, name)
         if name in FLAGS:
             text = "yes" if value else "no"
-        elif name in LINES:
+        elif name in LINES or name == TYPES:
             text = ", ".join(value) or "none"
         elif value is None:
             text = unset[name]

@@ -110,6 +110,7 @@ def _read(context: PageContext, request: Request, problems: Problems) -> tuple[C
             "include": tuple(spec.include),
             "exclude": tuple(spec.exclude),
             "strip_params": tuple(spec.strip_params),
+            "types": tuple(spec.types),
         }
         options = {**spec.model_dump(), **lists}
         problems.check("include", lambda: compile_rules(JobSpec(include=lists["include"])))

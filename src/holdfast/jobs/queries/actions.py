@@ -17,10 +17,13 @@ import psycopg
 from holdfast.db import claimable, crawls, jobs, listen_notify, request_secrets
 from holdfast.errors import NotFound, Refused
 from holdfast.jobs.records import JobFilter, StateChange
+from holdfast.model.content_type import expand, is_wanted
 from holdfast.model.job import JobAction, JobKind, JobSpec, JobState, state_after
 from holdfast.model.outcome import Outcome
 
 CHUNK: Final = 500
+TYPES_CHUNK: Final = 5_000
+"""URLs whose types are read at once."""
 _MAX_HELD_BACK: Final = 20
 """Domains that are returned because of their Retry-After."""
 # Work that its workers release while it is paused is not ready: all of it may have to be checked.
@@ -94,6 +97,15 @@ WHERE f.state <> 'waiting' ORDER BY f.domain_id, f.url_key
 _HELD_BACK: Final = """
 SELECT domain, back_off_until FROM domains WHERE id = ANY(%(ids)s) AND back_off_until > clock_timestamp() + %(pause)s
 ORDER BY back_off_until DESC, domain LIMIT %(limit)s
+"""
+
+# Types with the domains that have URLs of them; which of these types a job takes is decided in Python.
+_WRONG_TYPES: Final = """
+SELECT f.domain_id, f.url_key, split_part(f.reason, ': ', 2)
+FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
+WHERE jd.job_id = %(job)s AND jd.domain_id >= %(domain)s AND (f.domain_id, f.url_key) > (%(domain)s, %(key)s) AND f.state = 'done'
+  AND f.reason LIKE %(reason)s
+ORDER BY f.domain_id, f.url_key LIMIT %(chunk)s
 """
 
 _WANTS_LOGIN: Final = """
@@ -253,8 +265,26 @@ def retry(connection: psycopg.Connection, job_id: int, spec: JobSpec, *, logged_
     for first in range(0, len(ids), CHUNK):
         with connection.transaction():
             wake_for_retry(connection, ids[first : first + CHUNK], job_id, reasons)
+    if spec.types:
+        _retry_types(connection, job_id, spec)
     found = connection.execute(_HELD_BACK, {"ids": ids, "pause": claimable.RETRY_PAUSE, "limit": _MAX_HELD_BACK})
     return [HeldBack(*row) for row in found]
+
+
+def _retry_types(connection: psycopg.Connection, job_id: int, spec: JobSpec) -> None:
+    """Retry the URLs of a job whose content was not read for its type, and would be now. Of a type that says nothing they are not: it is
+    not known that their content is wanted. Before and after: as for `retry`."""
+    taken = expand(spec.types)
+    parameters = {"job": job_id, "domain": 0, "key": b"", "reason": f"{Outcome.WRONG_TYPE}:%", "chunk": TYPES_CHUNK}
+    while rows := connection.execute(_WRONG_TYPES, parameters).fetchall():
+        by_domain: dict[int, list[tuple[int, bytes]]] = {}
+        for domain_id, key, name in rows:
+            if is_wanted(name, taken):
+                by_domain.setdefault(domain_id, []).append((domain_id, key))
+        for domain_id, keys in by_domain.items():
+            with connection.transaction():
+                wake_for_retry(connection, [domain_id], job_id, (), keys=keys)
+        parameters |= {"domain": rows[-1][0], "key": rows[-1][1]}
 
 
 def wants_login(connection: psycopg.Connection, job_id: int) -> bool:

@@ -14,7 +14,7 @@ from psycopg.rows import class_row, dict_row
 
 from holdfast.errors import NotFound
 from holdfast.jobs.records import Job, UrlSources
-from holdfast.model.outcome import PAGES, TREATMENT
+from holdfast.model.outcome import PAGES, TREATMENT, Outcome
 from holdfast.sitemaps import queries as sitemaps
 
 _ERRORS: Final = sorted(outcome for outcome, treatment in TREATMENT.items() if treatment.error)
@@ -91,6 +91,12 @@ SELECT count(*) FILTER (WHERE f.depth = 0) AS seeds, count(*) FILTER (WHERE f.de
        count(*) FILTER (WHERE f.depth > 0 AND f.listed IS NOT TRUE) AS linked
 FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
 WHERE jd.job_id = %(job)s AND f.resource IS NULL
+"""
+_TYPES: Final = """
+SELECT left(split_part(f.reason, ': ', 2), 100) AS media_type, count(*) AS urls
+FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
+WHERE jd.job_id = %(job)s AND f.reason LIKE %(reason)s AND f.state <> 'waiting'
+GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(limit)s
 """
 _WAIT: Final = """
 CASE WHEN d.status IN ('blocked', 'unreachable') THEN d.status::text
@@ -361,6 +367,12 @@ def sources(connection: psycopg.Connection, job_id: int) -> UrlSources | None:
     url, _, problem = (found.pop("example") or "").partition("\x01")
     read = sitemaps.of_job(connection, job_id)
     return UrlSources(**counts, **found, problem_url=url or None, problem=problem or None, read=read)
+
+
+def wrong_types(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tuple[str, int]]:
+    """The content types of URLs that were not read for them, with their numbers, the most frequent first. Reads all URLs of the job."""
+    parameters = {"job": job_id, "reason": f"{Outcome.WRONG_TYPE}:%", "limit": limit}
+    return connection.execute(_TYPES, parameters).fetchall()
 
 
 def _rows(connection: psycopg.Connection, query: str, parameters: dict[str, Any]) -> list[dict[str, Any]]:
