@@ -324,7 +324,7 @@ def test_variables_and_settings_exist() -> None:
 def test_pages_are_about_this_project_and_no_machine() -> None:
     def foreign(page: Path) -> Iterator[str]:
         text = re.sub(r"\w+://\S+", "", page.read_text("utf-8"))
-        paths = set(re.findall(r"(?<![\w.…)}>*-])(/[a-z]\w*(?:/[\w.-]+)*)", text)) - {"/a", "/private", "/sitemap.xml", "/sitemap"}
+        paths = set(re.findall(r"(?<![\w.…)}>*-])(/[a-z]\w*(?:/[\w.-]+)*)", text)) - {"/a", "/private", "/sitemap"}
         yield from (path for path in paths if not (path.startswith(SYSTEM) or is_route(path)))
         # Sites of the simulated web are called s0.localhost and so on.
         yield from re.findall(r"pypi\.org|pythonhosted|(?<!\bs[0-9]\.)localhost(?!`)", page.read_text("utf-8"))
