@@ -23,7 +23,7 @@ from holdfast.model.sitemap import (
 )
 from holdfast.parse.sitemap import BLOCK, SitemapParser, read_sitemap
 
-packed = partial(gzip.compress, mtime=0)
+gzipped = partial(gzip.compress, mtime=0)
 """Without the time: names of tests are made of it."""
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
@@ -145,7 +145,7 @@ def test_feeds() -> None:
 )
 def test_formats_and_encodings(body: str | bytes, expected: list[str], form: str) -> None:
     data = body.encode() if isinstance(body, str) else body
-    for version in (data, packed(data), packed(data[:9]) + packed(data[9:]) + b"\0\0\0"):
+    for version in (data, gzipped(data), gzipped(data[:9]) + gzipped(data[9:]) + b"\0\0\0"):
         assert urls(version) == expected
         got = summary(version)
         assert (got.format, got.entries, got.problem, got.truncated) == (form, len(expected), None, False)
@@ -157,7 +157,7 @@ def test_formats_and_encodings(body: str | bytes, expected: list[str], form: str
         (b"", "not a sitemap: empty"),
         (b" \n\xef\xbb\xbf ", "not a sitemap: empty"),
         (b"\x1f", "not a sitemap: binary data"),
-        (packed(b""), "not a sitemap: empty"),
+        (gzipped(b""), "not a sitemap: empty"),
         (b"<!-- no more -->", "broken XML at byte 16: no element found"),
         (b"<!doctype html><title>x</title>http://x.test/", "not a sitemap: HTML"),
         (b"<!-- a --> <HTML><p>", "not a sitemap: HTML"),
@@ -167,7 +167,7 @@ def test_formats_and_encodings(body: str | bytes, expected: list[str], form: str
         (b"%PDF-1.4\n\0\1", "not a sitemap: binary data"),
         (b"User-agent: *\nDisallow: /", "not a sitemap: text without a line that is a URL"),
         (b'{"url": "http://x.test/"}', "not a sitemap: text without a line that is a URL"),
-        (packed(packed(b"http://x.test/a")), "refused: gzip inside of gzip"),
+        (gzipped(gzipped(b"http://x.test/a")), "refused: gzip inside of gzip"),
         (b"\x1f\x8bno", "broken gzip: "),
     ],
 )
@@ -243,10 +243,10 @@ def test_a_file_that_ends_early_loses_only_its_last_url() -> None:
         assert len(got) >= whole[:length].count(b"</loc>")
         assert summary(whole[:length]).truncated
     assert summary(f"{HEAD}{A}<url><loc>http://x.test/b").skipped == {SkipReason.CUT_OFF: 1}
-    cut = packed(whole * 50)[:-30]
+    cut = gzipped(whole * 50)[:-30]
     assert set(urls(cut)) == {"a", "b", "c"}
     assert (summary(cut).problem, summary(cut).truncated) == ("broken gzip: it ends early", True)
-    damaged = bytearray(packed(f"{HEAD}{A}".encode() + bytes(200_000) + b"</urlset>", 1))
+    damaged = bytearray(gzipped(f"{HEAD}{A}".encode() + bytes(200_000) + b"</urlset>", 1))
     damaged[-8:] = b"\0" * 8
     assert urls(bytes(damaged)) == ["a"]
     assert "broken gzip" in (summary(bytes(damaged)).problem or "")
@@ -269,7 +269,7 @@ def test_limits() -> None:
     assert summary("http://x.test/\n" * 4, limits).problem == "more than 3 URLs"
     assert summary(f"http://x.test/{'x' * 3000}\nhttp://x.test/").skipped == {SkipReason.URL_TOO_LONG: 1}
     small = SitemapLimits(decoded_bytes=len(HEAD) + 2 * len(A) + 20)
-    for version in (f"{HEAD}{A}{B}{C}</urlset>".encode(), packed(f"{HEAD}{A}{B}{C}</urlset>".encode())):
+    for version in (f"{HEAD}{A}{B}{C}</urlset>".encode(), gzipped(f"{HEAD}{A}{B}{C}</urlset>".encode())):
         assert urls(version, small) == ["a", "b"]
         got = summary(version, small)
         assert (got.problem, got.truncated) == (f"larger than {small.decoded_bytes} bytes", True)
@@ -315,7 +315,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "comments before all": lambda: b"<!-- -->" * (SIZE // 8),
     "a line": lambda: b"http://x.test/a\n" + b"a" * SIZE,
     "blanks": lambda: b"http://x.test/a\n" + b" \t" * (SIZE // 2),
-    "members": lambda: packed(b"http://x.test/a\n", 1) + packed(b"", 1) * (SIZE // 80),
+    "members": lambda: gzipped(b"http://x.test/a\n", 1) + gzipped(b"", 1) * (SIZE // 80),
     "a bomb": bomb,
 }
 """Bodies that would cost more than their size if anything were quadratic or unbounded."""
@@ -367,7 +367,7 @@ PIECES = st.lists(
 )
 def test_any_bytes_in_any_pieces_give_the_same(body: bytes, packed: int, damage: int, cuts: list[int]) -> None:
     if packed:
-        body = packed(body, packed)
+        body = gzipped(body, packed)
     if packed == 3 and damage < len(body):
         body = body[:damage] + b"\xff" + body[damage + 1 :]
     expected = fed([body])

@@ -62,7 +62,11 @@ def listed(
         return
     if not found:
         filtered = any(one is not None for one in (domain, job, format, min_width, min_height, near, before))
-        command_context.say("No image fits these options." if filtered else "No images are stored yet.")
+        command_context.say(
+            "No image fits these options."
+            if filtered
+            else "No images are stored yet; `holdfast crawl URL --images` stores those of its pages."
+        )
         return
     rows = [
         (
