@@ -167,7 +167,7 @@ MISHAPS: Final = (
     Mishap("basic authentication", crawl("basic"), 1, ("asks for a login", "--basic-auth")),
     Mishap("redirects in a circle", crawl("circle"), 1, ("redirects in a circle", "browser")),
     Mishap("a redirect out of scope", crawl("away"), 0, ("1 page", "1  out of scope", "--scope")),
-    Mishap("the seed is a PDF", crawl("pdf"), 1, ("not a web page", "application/pdf", "Only HTML")),
+    Mishap("the seed is a PDF", crawl("pdf"), 1, ("not a web page", "application/pdf", "`--types pdf`")),
     Mishap("a page without links", crawl("alone"), 0, ("1 page", "complete", "holdfast export")),
     Mishap("a page of 0 bytes", crawl("empty"), 0, ("1 page", "complete")),
     Mishap("the server fails", crawl("broken"), 1, ("500", "again")),
