@@ -124,13 +124,13 @@ def cases(connection: psycopg.Connection) -> list[Case]:
     task, batch = one("SELECT min(id) FROM crawl_tasks"), one("SELECT max(name) FROM crawl_batches")
     ids = {
         table: one(f"SELECT min(id) FROM {table}")
-        for table in ("products", "proxies", "webhook_deliveries", "operations")
+        for table in ("images", "products", "proxies", "webhook_deliveries", "operations")
     }
     names = [name for (name,) in connection.execute("SELECT base_url FROM domains ORDER BY id LIMIT 10000")]
     job, domain = {"job": "default"}, {"domain": big}
     plain = [
         "/overview", "/jobs", "/jobs/new", "/domains", "/pages", "/pages/purge", "/tasks", "/tasks/new", "/tasks/restart-failed",
-        "/batches", "/items", "/products", "/workers", "/workers/runs", "/workers/claims", "/proxies", "/proxies/new",
+        "/batches", "/items", "/images", "/products", "/workers", "/workers/runs", "/workers/claims", "/proxies", "/proxies/new",
         "/proxies/health", "/proxies/cost", "/alerts", "/webhooks", "/storage", "/operations", "/users", "/users/all/keys", "/audit",
         "/account", "/search",
     ]  # fmt: skip
@@ -151,6 +151,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         "/tasks": [{"status": "failed"}, {"status": "pending"}, {"domain": big}, {"order": "oldest"}],
         "/tasks/restart-failed": [{"domain": big}],
         "/items": [{"domain": big}, {"job": "default"}, {"parser": "rare"}, {"url": url}],
+        "/images": [{"domain": big}, {"job": "default"}, {"format": "gif"}, {"min_width": "5000"}, {"near": str(ids["images"])}],
         "/products": [{"search": "red lamp"}, {"search": "nowhere"}, {"brand": "Rare"}, {"min_price": "9990"}, {"domain": big}],
         "/workers": [{"alive": "true"}],
         "/workers/runs": [{"status": "failed"}, {"job": "default"}, {"worker": worker}],
@@ -185,6 +186,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         Case("/items/item", query={"url": url, "job": "default", "parser": "shop", "position": "0"}),
         Case("/tasks/{id}", {"id": task}),
         Case("/batches/{name}", {"name": batch}),
+        Case("/images/{image_id}", {"image_id": ids["images"]}),
         Case("/products/{id}", {"id": ids["products"]}),
         Case("/workers/{name}", {"name": worker}),
         Case("/workers/{name}/release", {"name": worker}),
