@@ -151,7 +151,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         "/tasks": [{"status": "failed"}, {"status": "pending"}, {"domain": big}, {"order": "oldest"}],
         "/tasks/restart-failed": [{"domain": big}],
         "/items": [{"domain": big}, {"job": "default"}, {"parser": "rare"}, {"url": url}],
-        "/images": [{"domain": big}, {"job": "default"}, {"format": "gif"}, {"min_width": "5000"}, {"near": str(ids["images"])}],
+        "/images": [{"domain": big}, {"job": "default"}, {"format": "png"}, {"min_width": "990"}, {"near": str(ids["images"])}],
         "/products": [{"search": "red lamp"}, {"search": "nowhere"}, {"brand": "Rare"}, {"min_price": "9990"}, {"domain": big}],
         "/workers": [{"alive": "true"}],
         "/workers/runs": [{"status": "failed"}, {"job": "default"}, {"worker": worker}],

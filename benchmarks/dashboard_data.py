@@ -149,18 +149,6 @@ SELECT 'change-domains', 'person-1', '{{}}', 'done', now() - n * interval '1 hou
 INSERT INTO audit_log (at, actor, action, object_kind, object_id)
 SELECT now() - n * interval '5 minutes', 'person-' || n % 5, 'edit', 'job', '1' FROM generate_series(1, 2000) n
 """
-_IMAGES = """
-INSERT INTO images (sha256, size, dhash, width, height, format, media_type, file)
-SELECT sha256(n::text::bytea), 20000 + n % 5000, (n * 7919::bigint * 1000003) # (n::bigint << 40), 100 + n % 2000, 80 + n % 1500, f,
-       'image/' || f, encode(sha256(n::text::bytea), 'hex') || '.' || f
-FROM (SELECT n, CASE WHEN n % 500 = 0 THEN 'gif' WHEN n % 3 = 0 THEN 'png' ELSE 'jpeg' END AS f FROM generate_series(1, {pages} / 10) n) i;
-
-INSERT INTO provenance (domain_id, image_id, source_page_url, discovery_type, job_id, page_key, image_key, image_url, found_in)
-SELECT d.id, i.id, d.base_url || '/articles/' || i.id % 50, 'discovery', 1,
-       substring(sha256((d.id || '/' || i.id % 50)::bytea) FROM 1 FOR 16), substring(i.sha256 FROM 1 FOR 16),
-       d.base_url || '/images/' || i.id, 'img'
-FROM images i JOIN domains d ON d.id = (SELECT min(id) FROM domains) + i.id * 31 % (SELECT count(*) FROM domains)
-"""
 # A store that was kept is at rest: its workers beat again, hold what they held, and fetched until just now.
 _REVIVE = """
 UPDATE workers SET heartbeat_at = now(), activity_at = now(), activity = jsonb_build_object(
@@ -210,7 +198,6 @@ STEPS = {
     "one big job": _BIG_JOB,
     "log": _LOG,
     "prices, alerts, operations": _REST,
-    "images": _IMAGES,
     "a known page": _KNOWN_PAGE,
 }
 
