@@ -396,6 +396,8 @@ class CrawlSummary:
     next_step: str
     sources: UrlSources | None = None
     """Null: no sitemap was read."""
+    images: int | None = None
+    """Different images that are stored. Null: the job stores none."""
 
     @property
     def exit_code(self) -> int:

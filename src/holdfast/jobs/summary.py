@@ -94,6 +94,7 @@ def summarize(
         cause=no_page_cause,
         next_step=step or _next_step(ending, job, pages, errors, waits),
         sources=None if interrupted else queries.sources(connection, job.id),
+        images=queries.images(connection, job.id) if job.spec.images and not interrupted else None,
     )
 
 
@@ -249,6 +250,9 @@ def _next_step(ending: Ending, job: Job, pages: int | None, errors: int, waits: 
 def lines(summary: CrawlSummary) -> Iterator[str]:
     """The summary as sentences, without the figures of its first line."""
     yield from source_lines(summary)
+    if summary.images is not None:
+        which = "image is" if summary.images == 1 else "images are"
+        yield f"Images: {summary.images:,} {which} stored (`holdfast images list --job {quote(summary.job)}`)."
     if summary.not_crawled:
         total = sum(left.count for left in summary.not_crawled)
         yield f"Not crawled: {total:,} {'URL' if total == 1 else 'URLs'} (listed by `holdfast export urls urls.jsonl`)"

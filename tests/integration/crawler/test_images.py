@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from holdfast.jobs import summary
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import MISSING, Page, Pages, html, moved
 
@@ -57,10 +58,13 @@ def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pa
             "cdn.localhost/shared.png": picture(png(5)),
             "cdn.localhost/target.png": picture(png(11)),
         }
+        job = crawls.begin(site.url(), images=True).job
         assert crawls.crawl(site.url(), images=True).completed
         host, other = f"localhost:{site.port}", f"cdn.localhost:{site.port}"
         asked = site.paths()
     assert crawls.total() == 2, "images are no pages"
+    said = list(summary.lines(summary.summarize_job(crawls.connection, job)))
+    assert said[0] == f"Images: 3 images are stored (`holdfast images list --job {job.name}`)."
     assert set(files(crawls)) == {hashlib.sha256(png(number)).hexdigest() for number in (3, 5, 11)}
     assert all(hashlib.sha256(body).hexdigest() == name for name, body in files(crawls).items())
     assert len(asked) == len(set(asked)), "no image is fetched twice"

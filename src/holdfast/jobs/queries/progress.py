@@ -86,6 +86,11 @@ FROM job_domains jd JOIN sitemaps s ON s.domain_id = jd.domain_id AND s.job_id =
 LEFT JOIN url_frontier f ON f.domain_id = s.domain_id AND f.job_id = s.job_id AND f.url_key = s.url_key AND s.problem IS NOT NULL
 WHERE jd.job_id = %(job)s
 """
+_STORED_IMAGES: Final = """
+SELECT count(DISTINCT u.image_id) FROM job_domains jd JOIN url_frontier f ON f.domain_id = jd.domain_id AND f.job_id = jd.job_id
+JOIN image_urls u ON u.url_key = f.url_key AND u.image_id IS NOT NULL
+WHERE jd.job_id = %(job)s AND f.resource = 'image' AND f.state = 'done'
+"""
 _SOURCES: Final = """
 SELECT count(*) FILTER (WHERE f.depth = 0) AS seeds, count(*) FILTER (WHERE f.depth > 0 AND f.listed) AS listed,
        count(*) FILTER (WHERE f.depth > 0 AND f.listed IS NOT TRUE) AS linked
@@ -367,6 +372,12 @@ def sources(connection: psycopg.Connection, job_id: int) -> UrlSources | None:
     url, _, problem = (found.pop("example") or "").partition("\x01")
     read = sitemaps.of_job(connection, job_id)
     return UrlSources(**counts, **found, problem_url=url or None, problem=problem or None, read=read)
+
+
+def images(connection: psycopg.Connection, job_id: int) -> int:
+    """The number of different images to which URLs of a job led, and which are stored. Reads all its URLs."""
+    row = connection.execute(_STORED_IMAGES, {"job": job_id}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def wrong_types(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tuple[str, int]]:
