@@ -14,10 +14,11 @@ PLACES: Final = 100
 """Pages and near duplicates of one image that are shown."""
 EXPORT_CHUNK: Final = 1000
 
+# `+ 0`: lists are planned without sorting, and would walk the primary key of provenance for each image instead.
 _PLACE: Final = """
     LEFT JOIN LATERAL (
         SELECT p.image_url, p.alt, d.domain FROM provenance p LEFT JOIN domains d ON d.id = p.domain_id AND d.removed_at IS NULL
-        WHERE p.image_id = t.id ORDER BY p.id LIMIT 1
+        WHERE p.image_id = t.id ORDER BY p.id + 0 LIMIT 1
     ) p ON true
 """
 _COLUMNS: Final = select_list(
