@@ -1,4 +1,4 @@
-"""Sitemaps against the files of crawler-commons; they stay in their folder, which nobody here wrote."""
+"""Sitemaps against the files of crawler-commons; they are read where they lie."""
 
 import gzip
 import html

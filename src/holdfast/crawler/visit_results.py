@@ -82,7 +82,7 @@ class VisitResults:
 
     async def add_piece(self, item: FrontierItem, row: UrlOutcome, found: Sequence[DiscoveredUrl]) -> None:
         """Add a part of what a URL leads to, once the batch has room for it. After: the URL still waits in the frontier, and its outcome
-        is to be added."""
+        must follow."""
         await self._batch_writer.wait_for_room()
         if not self.lost:
             self.add(item, row, found)

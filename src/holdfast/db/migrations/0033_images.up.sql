@@ -37,7 +37,7 @@ CREATE TABLE image_urls (
     problem     varchar(50),
     detail      text
 ) WITH (fillfactor = 80);
-COMMENT ON TABLE image_urls IS 'A URL of an image, whoever links to it, and the image that it led to at last.';
+COMMENT ON TABLE image_urls IS 'A URL of an image, for all pages that have it, and the image that it led to at last.';
 COMMENT ON COLUMN image_urls.image_id IS 'NULL: it was not fetched yet, or led to no image that is stored.';
 COMMENT ON COLUMN image_urls.problem IS 'Why what it led to is not stored.';
 CREATE INDEX image_urls_image ON image_urls (image_id) WHERE image_id IS NOT NULL;
