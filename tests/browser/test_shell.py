@@ -107,10 +107,14 @@ def test_ten_tabs_in_one_browser_all_work(dashboard: Dashboard, visitor: MakeVis
 def test_two_processes_behind_one_address_serve_one_dashboard(serve: Serve, visitor: MakeVisitor) -> None:
     """A session of one process is one of the other; both show what changes, and take forms."""
     dashboard = serve("--api-only", "--workers", "2")
-    processes = [
-        one for one in psutil.Process(dashboard.program.pid).children(recursive=True) if "front" in one.cmdline()
-    ]
-    assert len(processes) == 2
+
+    def fronts() -> list[psutil.Process]:
+        return [
+            one for one in psutil.Process(dashboard.program.pid).children(recursive=True) if "front" in one.cmdline()
+        ]
+
+    wait_for(lambda: len(fronts()) == 2, "both processes")
+    processes = fronts()
     somebody = visitor(dashboard.origin)
     somebody.log_in("admin", dashboard.password)
     dashboard.crawls.command("jobs", "create", "shared", "http://127.0.0.1:9/")

@@ -10,6 +10,7 @@ from holdfast.accounts.service import AccountService
 from holdfast.model.auth import Role
 from holdfast.settings import Web
 from tests.browser.conftest import Dashboard, MakeVisitor, Serve
+from tests.support.crawls import wait_for
 from tests.support.dynamic_site import Answer, served
 from tests.support.dynamic_site import page as html
 
@@ -56,8 +57,13 @@ def test_a_crawl_is_created_steered_finished_mended_and_read(serve: Serve, visit
         _retry(page, dashboard.origin)
         host = web.url.removeprefix("http://").rstrip("/")
         site.edition = "second"
+        # The retry has reopened the crawl; the next one begins when it is finished, and is the one that is waited for.
+        crawls = "SELECT count(*) FROM crawls WHERE state {} 'finished'"
+        wait_for(lambda: not dashboard.crawls.value(crawls.format("<>")), "the end of the retry")
+        finished = dashboard.crawls.value(crawls.format("="))
         page.goto(f"{dashboard.origin}/jobs/shop/again")
         page.locator("main form button").first.click()
+        wait_for(lambda: dashboard.crawls.value(crawls.format("=")) > finished, "the second crawl", 90)
         expect(page.locator("[data-job-state=completed]")).to_be_visible(timeout=90_000)
         _read(page, dashboard.origin, web.url)
         page.goto(f"{dashboard.origin}/domains/{host}/reset")
