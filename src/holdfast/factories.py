@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from holdfast.background.process import BackgroundServices
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.crawler.worker_context import WorkerConfig
+    from holdfast.documents.service import DocumentService
     from holdfast.images.service import ImageService
     from holdfast.jobs.seed_import import SeedImporter
     from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
     from holdfast.parse.image_check import ImageChecker
+    from holdfast.search.service import SearchService
     from holdfast.storage.service import StorageService
 
 
@@ -247,6 +249,7 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
         operator=OperationRunner(
             db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()
         ),
+        search=search_service(settings, db.with_application_name("holdfast search")),
     )
 
 
@@ -260,6 +263,32 @@ def page_service(settings: Settings, db: Database) -> "PageService":
     except UsageError:
         archive = None
     return PageService(db, url_rules(settings), settings.domains.registrable, SourceReader(archive))
+
+
+def document_service(settings: Settings, db: Database) -> "DocumentService":
+    """The service of documents, which reads the archive of this machine. A data folder of another user is not read."""
+    from holdfast.documents.service import DocumentService
+    from holdfast.parse.plugin_pool import PluginPool
+    from holdfast.parse.plugin_registry import built_in
+
+    try:
+        archive = archive_folder(settings)
+    except UsageError:
+        archive = None
+
+    def make_pool() -> PluginPool:
+        parsing = settings.parsing
+        return PluginPool(built_in(), processes=1, timeout=parsing.timeout.total_seconds(), memory_limit=parsing.memory)
+
+    return DocumentService(db, make_pool, archive, url_rules(settings), settings.domains.registrable)
+
+
+def search_service(settings: Settings, db: Database) -> "SearchService":
+    """The search, with the index in the data folder of this machine. Raises UsageError if that is another user's."""
+    from holdfast.search.service import SearchService
+
+    private.check(settings.data)
+    return SearchService(db, settings.data, registrable=settings.domains.registrable)
 
 
 def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":

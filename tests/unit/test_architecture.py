@@ -52,6 +52,7 @@ CONFINED = {
     "selectolax": {"parse"},
     "PIL": {"parse"},
     "obstore": {"archive"},
+    "tantivy": {"control"},
     "isal": {"archive"},
     "warcio": set[str](),
     "procrastinate": {"background", "db"},
@@ -116,6 +117,11 @@ def _forbidden_imports(path: Path) -> Iterator[str]:
 
 def test_imports_go_down_the_layers() -> None:
     assert [problem for path in CODE if path.is_relative_to(SOURCE) for problem in _forbidden_imports(path)] == []
+
+
+def test_only_the_index_knows_its_engine() -> None:
+    users = [_name(p) for p in CODE if p.is_relative_to(SOURCE) and {"tantivy"} & {n.split(".")[0] for n in _imports(p)}]
+    assert users == ["src/holdfast/search/index.py"]
 
 
 def test_modules_have_docstrings_and_no_open_ends() -> None:

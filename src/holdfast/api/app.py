@@ -30,6 +30,8 @@ ROUTERS: Final = (
     "holdfast.jobs.api",
     "holdfast.frontier.api",
     "holdfast.pages.api",
+    "holdfast.documents.api",
+    "holdfast.search.api",
     "holdfast.items.api",
     "holdfast.images.api",
     "holdfast.domains.api",

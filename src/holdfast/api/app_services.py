@@ -23,6 +23,7 @@ from holdfast.control.health import NO_ANSWER, look
 from holdfast.db.connection import Database
 from holdfast.db.pool import PooledDatabase
 from holdfast.db.request_auth import RateLimits
+from holdfast.documents.service import DocumentService
 from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
 from holdfast.images.service import ImageService
@@ -43,6 +44,7 @@ from holdfast.pages.service import PageService
 from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
+from holdfast.search.service import SearchService
 from holdfast.settings import Settings
 from holdfast.stats.service import Cached, StatsService
 from holdfast.storage.service import StorageService
@@ -233,6 +235,16 @@ class AppServices:
     def pages(self) -> PageService:
         """Single pages."""
         return factories.page_service(self.settings, self.database)
+
+    @cached_property
+    def documents(self) -> DocumentService:
+        """The main content of pages."""
+        return factories.document_service(self.settings, self.database)
+
+    @cached_property
+    def search(self) -> SearchService:
+        """Search over documents."""
+        return factories.search_service(self.settings, self.database)
 
     @cached_property
     def items(self) -> ItemService:

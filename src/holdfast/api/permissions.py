@@ -158,6 +158,9 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/pages/diff": _READ,
     "GET /api/pages/source": _READ,
     "GET /api/pages/count": _READ,
+    "GET /api/pages/markdown": _READ,
+    "GET /api/search": _READ,
+    "GET /api/search/status": _READ,
     "GET /api/items": _READ,
     "GET /api/images": _READ,
     "GET /api/images/{image_id}": _READ,
@@ -311,6 +314,8 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: pages, items, products
     "GET /pages": _READ,
     "GET /pages/page": _READ,
+    "GET /pages/content": _READ,
+    "GET /documents": _READ,
     "GET /pages/text": _READ,
     "GET /pages/links": _READ,
     "GET /pages/source": _READ,

@@ -22,14 +22,17 @@ from holdfast.control.scheduler import Scheduler
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db.connection import Database
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnderWay
 from holdfast.operations.service import OperationRunner
+from holdfast.search.service import SearchService
 from holdfast.webhooks.sender import Sender
 
 log: Final = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to reach an unavailable database, and between looks for a due operation."""
+INDEX_SECONDS: Final = 5.0
+"""Seconds between two updates of the search index."""
 SHUTDOWN_SECONDS: Final = 5.0
 """Seconds that running jobs have to end after a stop."""
 STALLED_AFTER_SECONDS: Final = 30.0
@@ -48,6 +51,8 @@ class BackgroundServices:
     maintenance: Maintenance = field(default_factory=Maintenance)
     operator: OperationRunner | None = None
     """Runs long operations; None: not in this process."""
+    search: SearchService | None = None
+    """Keeps the search index of this machine up to date; None: not in this process."""
 
 
 class BackgroundProcess:
@@ -67,6 +72,7 @@ class BackgroundProcess:
         )
         stopped = asyncio.create_task(self._stop.wait())
         operations = asyncio.create_task(self._run_operations())
+        indexing = asyncio.create_task(self._update_index())
         try:
             while not self._stop.is_set():
                 try:
@@ -82,6 +88,7 @@ class BackgroundProcess:
             stopped.cancel()
             self._db.give_up()
             await operations
+            await indexing
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()
@@ -128,6 +135,22 @@ class BackgroundProcess:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_SECONDS):
                         await self._stop.wait()
+
+    async def _update_index(self) -> None:
+        """Bring the search index of this machine up to the database, again and again, in a thread."""
+        search = self._services.search
+        while search is not None and not self._stop.is_set():
+            try:
+                await asyncio.to_thread(search.update, stopped=self._stop.is_set)
+            except UnderWay:
+                pass  # a command of a person does it at the moment
+            except HoldfastError as problem:
+                log.warning("the search index waits for the database: %s", problem)
+            except Exception:
+                log.exception("search index: a fault of ours")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INDEX_SECONDS):
+                    await self._stop.wait()
 
     async def _remove_stalled_jobs(self, app: procrastinate.App) -> None:
         """Delete queue jobs whose worker died; the next tick queues their work again."""

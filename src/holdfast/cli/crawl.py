@@ -101,6 +101,7 @@ def crawl(
     no_archive: job_options.NoArchive = False,
     text: job_options.KeepText = False,
     images: job_options.StoreImages = False,
+    markdown: job_options.StoreMarkdown = False,
     header: secret_options.Header = None,
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
@@ -153,6 +154,7 @@ def crawl(
         refresh=refresh,
         sitemaps=sitemaps,
         images=images,
+        markdown=markdown,
         types=types,
         parser=None if parser_choice is None else parser_choice.name,
     )

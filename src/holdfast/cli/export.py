@@ -1,4 +1,4 @@
-"""`holdfast export`: write pages, items, products, URLs or the crawl log to a file, and images to a folder."""
+"""`holdfast export`: write pages, documents, items, products, URLs or the crawl log to a file, and images to a folder."""
 
 import sys
 from contextlib import closing
@@ -42,9 +42,10 @@ def export(
     domain: Domain = None,
     as_json: output.Json = False,
 ) -> None:
-    """Write pages, items, products, URLs or the crawl log to a file, or images to a folder.
+    """Write pages, documents, items, products, URLs or the crawl log to a file, or images to a folder.
 
-    pages: a row per URL that was answered, with its last answer. items: what parsers extracted from the pages of crawls.
+    pages: a row per URL that was answered, with its last answer. documents: the main content of pages as Markdown and text,
+    for jobs with --markdown, as programs for search and language models read it. items: what parsers extracted from the pages of crawls.
     products: every product as last seen. urls: every discovered URL with its state and the reason. log: every
     outcome. images: files named by their hash, and images.parquet with a row for each page that has one; the same command again
     copies what is missing. A file appears under its name when it is complete. Workers may crawl meanwhile.
@@ -55,6 +56,7 @@ def export(
     Examples:
         holdfast export pages pages.parquet
         holdfast export pages texts.jsonl --text --domain example.com
+        holdfast export documents documents.jsonl --job docs
         holdfast export items items.jsonl --job shop
         holdfast export urls - --job default | grep denied
         holdfast export images pictures --domain example.com

@@ -86,6 +86,12 @@ Types = Annotated[
         help="Also archive pdf, json, xml, text (CSV, Markdown …), feeds, office, or all, with commas between (may be repeated).",
     ),
 ]
+StoreMarkdown = Annotated[
+    bool,
+    typer.Option(
+        "--markdown", help="Store the main content of pages as Markdown, without menus and footers, beside the crawl."
+    ),
+]
 KeepText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
 
 
@@ -110,6 +116,7 @@ def spec_fields(
     refresh: bool | None = None,
     sitemaps: Sitemaps | None = None,
     images: bool = False,
+    markdown: bool = False,
     types: list[str] | None = None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec whose options are set; the others keep their value."""
@@ -133,6 +140,7 @@ def spec_fields(
         "refresh": refresh,
         "sitemaps": sitemaps,
         "images": images or None,
+        "markdown": markdown or None,
         "types": _types(types) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}

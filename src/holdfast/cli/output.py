@@ -104,6 +104,26 @@ def print_error(sentence: str) -> None:
     _print_lines(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
 
 
+def print_text(text: str) -> None:
+    """Print a foreign text of several lines: as it is into a file or a pipe, without anything that a terminal would obey on one."""
+    write(sys.stdout, (_safe_lines(text) if is_terminal(sys.stdout) else text, "\n"))
+
+
+def print_markdown(text: str) -> None:
+    """Print foreign Markdown, formatted for a terminal."""
+    console = _console_for(sys.stdout)
+    if console is None:
+        print_text(text)
+        return
+    from rich.markdown import Markdown
+
+    console.print(Markdown(_safe_lines(text), hyperlinks=False))
+
+
+def _safe_lines(text: str) -> str:
+    return "\n".join("\t".join(map(safe, line.split("\t"))) for line in text.split("\n"))
+
+
 class ProgressBar:
     """A progress bar on standard error, erased at its end. Shows nothing if `hidden`, or if standard error is no terminal."""
 

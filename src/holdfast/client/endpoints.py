@@ -27,6 +27,7 @@ from holdfast.client.request_spec import (
     no_body,
 )
 from holdfast.client.sse import Event
+from holdfast.documents.records import Document
 from holdfast.domains.records import (
     Domain,
     DomainChanges,
@@ -80,6 +81,7 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
+from holdfast.search.records import IndexStatus, SearchResults
 from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
 from holdfast.storage.records import StorageReport
 from holdfast.tasks.records import (
@@ -557,6 +559,38 @@ def page_source(url: str, *, job: JobRef | None = None, version: int | None = No
     """The archived response for a URL, the newest or that of a version: headers, body, text and links; `missing` says why there is none."""
     query = {"url": url, "job": _optional_job(job), "version": version}
     return RequestSpec("GET", "/api/pages/source", decode_one(ArchivedPage), query)
+
+
+def page_markdown(url: str, *, job: JobRef | None = None) -> RequestSpec[Document]:
+    """The main content of a page as Markdown, without menus and footers; of a job, or of the one that fetched it last."""
+    return RequestSpec("GET", "/api/pages/markdown", decode_one(Document), {"url": url, "job": _optional_job(job)})
+
+
+def search(
+    words: str,
+    *,
+    domain: str | None = None,
+    job: JobRef | None = None,
+    language: str | None = None,
+    kind: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 10,
+    offset: int = 0,
+) -> RequestSpec[SearchResults]:
+    """Search the content of pages: all words must be there, `"two words"` is a phrase, `OR`, `NOT` and parentheses combine."""
+    query = {"q": words, "domain": domain, "job": _optional_job(job), "language": language, "kind": kind}
+    return RequestSpec(
+        "GET",
+        "/api/search",
+        decode_one(SearchResults),
+        {**query, "since": since, "until": until, "limit": limit, "offset": offset},
+    )
+
+
+def search_status() -> RequestSpec[IndexStatus]:
+    """How far the search index of the server's machine is."""
+    return RequestSpec("GET", "/api/search/status", decode_one(IndexStatus))
 
 
 def count_pages(

@@ -1,4 +1,4 @@
-"""Exports: pages, items, products, URLs or the log as lines of JSON, CSV or Parquet.
+"""Exports: pages, documents, items, products, URLs or the log as lines of JSON, CSV or Parquet.
 
 The rule: no partial file ever appears under the name of the export, and memory does not grow with the number of rows. The columns of a
 kind are the fields of its record.
@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO, Final, Protocol, Union, get_args, get_origin, get_type_hints
@@ -20,6 +20,9 @@ from holdfast.db import domains, exports, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.keyset_pagination import Key
 from holdfast.db.rows import names_of
+from holdfast.documents import queries as documents
+from holdfast.documents.records import Document
+from holdfast.documents.service import stored_document
 from holdfast.errors import UsageError
 from holdfast.frontier.records import ExportedUrl
 from holdfast.items import queries as items
@@ -39,11 +42,14 @@ _ARROW_TYPES: Final[dict[object, str]] = {
     int: "int32",
     Int64: "int64",
     bool: "bool",
+    date: "string",
     datetime: "timestamp",
 }
 """By name: Arrow itself is imported only for Parquet, since its import takes long."""
 _TEXT, _TIME = _ARROW_TYPES[str], _ARROW_TYPES[datetime]
 _DATA: Final = "data"
+_METADATA: Final = "metadata"
+_HEADINGS: Final = "headings"
 
 
 def _columns(record: type, prefix: str = "") -> dict[str, str]:
@@ -52,12 +58,19 @@ def _columns(record: type, prefix: str = "") -> dict[str, str]:
     types = {
         name: get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint for name, hint in hints.items()
     }
-    return {f"{prefix}{name}": _ARROW_TYPES[kind] for name, kind in types.items() if name != _DATA}
+    return {f"{prefix}{name}": _ARROW_TYPES[kind] for name, kind in types.items() if name not in (_DATA, _HEADINGS)}
 
 
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     "pages": _columns(ExportedPage),
     "urls": _columns(ExportedUrl),
+    "documents": {
+        "id": _TEXT,
+        "text": _TEXT,
+        "markdown": _TEXT,
+        _METADATA: _METADATA,
+        _HEADINGS: _HEADINGS,
+    },
     "items": {**_columns(Item, "_"), _DATA: _TEXT},
     "products": {
         "id": "int64",
@@ -158,7 +171,10 @@ class Exporter:
     def expected(self, request: ExportRequest) -> int | None:
         """Return an estimate of the number of rows; None: unknown. Raises NotFound."""
         with self.database.session() as connection:
-            return exports.expected(connection, **self._ids(connection, request)).get(request.kind)
+            ids = self._ids(connection, request)
+            if request.kind == "documents":
+                return documents.count(connection, **ids)
+            return exports.expected(connection, **ids).get(request.kind)
 
     def rows(self, request: ExportRequest) -> Generator[Row, None, None]:
         """Read every row, with the columns of its kind."""
@@ -173,6 +189,8 @@ class Exporter:
                     yield from map(as_row, exports.urls(connection, **ids))
                 case "log":
                     yield from map(as_row, exports.log(connection, **ids))
+                case "documents":
+                    yield from map(_document_row, map(stored_document, documents.export(connection, **ids)))
                 case "items":
                     for chunk in items.chunks(connection, **ids, parser=None, size=_ITEMS):
                         yield from (dict(zip(request.columns, as_row(item).values(), strict=True)) for item in chunk)
@@ -218,6 +236,21 @@ def as_row(record: object) -> Row:
     """Return the fields of a record as a row."""
     kind: Any = type(record)
     return {name: getattr(record, name) for name in names_of(kind)}
+
+
+def _document_row(document: Document) -> Row:
+    """A document with the fields that programs for texts expect: id, text, and the rest as metadata."""
+    row = as_row(document)
+    kept = {name: row.pop(name) for name in ("id", "text", "markdown")}
+    headings = [as_row(heading) for heading in row.pop("headings")]
+    row.pop("stored")
+    return {**kept, _METADATA: {name: _plain(value) for name, value in row.items()}, _HEADINGS: headings}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return utc_text(value)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _products(connection: Connection, domain_id: int | None) -> Iterator[Row]:
@@ -283,15 +316,36 @@ class _Parquet:
         import pyarrow as pa
         from pyarrow import parquet
 
-        times = {_TIME: pa.timestamp("us", tz="UTC")}
-        self._schema = pa.schema([(name, times.get(kind, kind)) for name, kind in columns.items()])
+        of_document = {
+            name: kind for name, kind in _columns(Document).items() if name not in columns and name != "stored"
+        }
+        nested = {
+            _TIME: pa.timestamp("us", tz="UTC"),
+            _METADATA: pa.struct([(name, "string" if kind == _TIME else kind) for name, kind in of_document.items()]),
+            _HEADINGS: pa.list_(
+                pa.struct(
+                    [
+                        ("level", "int32"),
+                        ("title", "string"),
+                        ("path", pa.list_(pa.string())),
+                        ("markdown_offset", "int32"),
+                        ("text_offset", "int32"),
+                    ]
+                )
+            ),
+        }
+        self._nested = frozenset(name for name, kind in columns.items() if kind in (_METADATA, _HEADINGS))
+        self._schema = pa.schema([(name, nested.get(kind, kind)) for name, kind in columns.items()])
         self._table = pa.Table
         self._file = parquet.ParquetWriter(stream, self._schema, compression="zstd")
         self._rows: list[Row] = []
         self._characters = 0
 
     def write(self, row: Row) -> None:
-        row = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in row.items()}
+        row = {
+            name: json.dumps(value) if isinstance(value, dict | list) and name not in self._nested else value
+            for name, value in row.items()
+        }
         self._rows.append(row)
         self._characters += len(row.get("text") or "")
         if len(self._rows) >= _GROUP_ROWS or self._characters >= _GROUP_TEXT:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.control.parse_phase import failure_line, read_page
-from holdfast.crawler.extraction import failure_text, over_limits, read_archived
+from holdfast.crawler.extraction import failure_text, parsed_page, read_archived
 from holdfast.db import audit, domains, items, jobs, parse_results
 from holdfast.db.connection import Connection, Database
 from holdfast.db.items import Due, PageKey, Parsed
@@ -453,10 +453,7 @@ class PageReparser:
         parsed = await _parse(self.pool, parser, document)
         if isinstance(parsed, ParseFailed):
             return Parsed(page, document.url, None, error=failure_text(parsed), again=True)
-        kept = parsed.extracted.page_items()
-        if (problem_text := over_limits(kept, self.settings)) is not None:
-            return Parsed(page, document.url, None, error=f"The parser {parser!r} {problem_text}", again=True)
-        return Parsed(page, document.url, parsed, kept, again=True)
+        return parsed_page(page, document.url, parsed, self.settings, again=True)
 
     def _compare(self, connection: Connection, one: Parsed, report: ReparseReport) -> None:
         if one.done is None:

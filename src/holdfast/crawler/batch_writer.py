@@ -338,14 +338,16 @@ class BatchWriter:
 
     def _offer_to_parsers(self, open_batch: _OpenBatch, refused: set[int]) -> None:
         """Offer pages to their parsers. Before: they are committed. Pages of refused domains are not offered."""
-        exchanges = {id(outcome): exchange for outcome, exchange in open_batch.exchanges if _parser_of(outcome)}
+        exchanges = {id(outcome): exchange for outcome, exchange in open_batch.exchanges if _has_parsers(outcome)}
         if not exchanges:
             return
         for domain_id, part in open_batch.parts.items():
             for outcome in part.outcomes if domain_id not in refused else ():
                 page, exchange = outcome.page, exchanges.get(id(outcome))
-                if exchange is not None and page is not None and page.parser and page.archive is not None:
-                    key = PageKey(domain_id, outcome.job_id, outcome.url_key, page.parser)
+                if exchange is None or page is None or page.archive is None:
+                    continue
+                for parser in page.parsers:
+                    key = PageKey(domain_id, outcome.job_id, outcome.url_key, parser)
                     self._offer_page(Due(key, page.archive), exchange)
 
     def _build_batch(self, open_batch: _OpenBatch, now: float) -> CommitBatch:
@@ -465,8 +467,8 @@ class BatchWriter:
                 return
 
 
-def _parser_of(outcome: UrlOutcome) -> str | None:
-    return None if outcome.page is None else outcome.page.parser
+def _has_parsers(outcome: UrlOutcome) -> bool:
+    return outcome.page is not None and bool(outcome.page.parsers)
 
 
 def _robots_denied(outcome: UrlOutcome) -> bool:

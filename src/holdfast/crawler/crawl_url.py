@@ -28,7 +28,7 @@ from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, Re
 from holdfast.model.content_type import SNIFFED_BYTES, ContentGroup, is_wanted, is_wanted_by_content, media_type
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
 from holdfast.model.image import FetchedImage
-from holdfast.model.job import Job
+from holdfast.model.job import MARKDOWN, Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import absolute_url
@@ -55,8 +55,8 @@ class CrawlContext:
     allow_private: bool
     secrets: OriginHeaders | None
     """Headers, cookies and passwords by origin; None: there are none."""
-    parser: str | None
-    """Name of the parser for its pages; None: there is none, or its pages are not archived."""
+    parsers: tuple[str, ...]
+    """Names of the parsers for its pages; none if its pages are not archived."""
     robots_final: frozenset[Outcome]
     """Outcomes of robots.txt after which its URLs fail, instead of waiting until it is available."""
     robots: RobotsCache
@@ -383,7 +383,7 @@ def _reason(outcome: Outcome, result: FetchResult) -> str | None:
 def _page(
     context: CrawlContext, item: FrontierItem, result: FetchResult, parsed: ParsedPage | None, outcome: Outcome
 ) -> PageRow:
-    """Return the row of the page. Of a page with noindex, title, description and text are not kept."""
+    """Return the row of the page. Of a page with noindex, title, description, text and Markdown are not kept."""
     headers = result.headers
     page = PageRow(
         result.status,
@@ -393,7 +393,7 @@ def _page(
         last_modified=headers.get("last-modified"),
         content_language=((parsed and parsed.content_language) or headers.get("content-language") or "").lower()[:35]
         or None,
-        parser=context.parser if TREATMENT[outcome].page else None,
+        parsers=context.parsers if TREATMENT[outcome].page else (),
     )
     if parsed is not None:
         page.content_hash = parsed.content_hash
@@ -402,6 +402,8 @@ def _page(
         page.images_count = len(parsed.images)
         page.noindex = parsed.noindex
         page.nofollow = parsed.nofollow
+        if parsed.noindex:
+            page.parsers = tuple(name for name in page.parsers if name != MARKDOWN)
         page.problem = parsed.problem
         page.canonical = absolute_url(item.url, parsed.base, parsed.canonical) if parsed.canonical else None
         if not parsed.noindex:

@@ -19,13 +19,16 @@ from typing import Final
 from holdfast.archive import reader
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import safe_name
+from holdfast.crawler import site_blocks
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
-from holdfast.db import items
+from holdfast.crawler.document_rows import document_row
+from holdfast.db import documents, items
 from holdfast.db.connection import Database
 from holdfast.db.items import Due, Parsed
 from holdfast.errors import HoldfastError
+from holdfast.model.job import MARKDOWN
 from holdfast.model.outcome import Outcome
-from holdfast.model.parse_result import Document, FailureKind, ParseFailed
+from holdfast.model.parse_result import Document, FailureKind, ParseDone, ParseFailed
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
 from holdfast.settings import Parsing
@@ -45,6 +48,8 @@ SAVE_DELAY: Final = 0.05
 """Seconds for which results are collected before they are saved."""
 PROCESS_RETRY_SECONDS: Final = 5.0
 """Seconds to wait after a parser process could not be started."""
+DECIDE_SECONDS: Final = 60.0
+"""Seconds between two looks, while pages are parsed, at which blocks are left out of documents."""
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds that saving the last results may take at the end."""
 _RETRYABLE: Final = frozenset({FailureKind.TIMED_OUT, FailureKind.DIED, FailureKind.OUT_OF_MEMORY})
@@ -111,6 +116,9 @@ class Extraction:
         self._poll_now = asyncio.Event()
         self._may_be_due = True
         """Whether pages in the archive may be due."""
+        self._may_be_undecided = True
+        """Whether it may not be decided yet which blocks are left out of some documents."""
+        self._decided_at = 0.0
         self._polling = self._idle_reported = False
         self._tasks: list[asyncio.Task[None]] = []
         self._feed_task: asyncio.Task[None] | None = None
@@ -184,7 +192,7 @@ class Extraction:
         while True:
             if not self._queue:
                 self._polling, self._may_be_due = True, False  # first: a page may become due during the poll
-                taken = await self._take()
+                taken = await self._take() or await self._decide_blocks()
                 self._polling, self._may_be_due = False, self._may_be_due or taken > 0
                 if not self._may_be_due and not self._in_progress and not self._idle_reported:
                     self._idle_reported = True
@@ -217,6 +225,19 @@ class Extraction:
             if taken >= CHUNK_PAGES:
                 break
         return taken
+
+    async def _decide_blocks(self) -> int:
+        """Decide which blocks are left out of documents that were saved lately; return how many domains were looked at."""
+        now = time.monotonic()
+        wait = bool(self._in_progress) and now < self._decided_at + DECIDE_SECONDS
+        if wait or not self._may_be_undecided:
+            return 0
+        self._may_be_undecided, self._decided_at = False, now
+        if not await self._lookup_db.call(documents.undecided_domains, limit=1):
+            return 0
+        decided = await self._db.call(site_blocks.decide_some)
+        self._may_be_undecided = True  # until none is found
+        return 0 if self._in_progress else decided
 
     def _folders(self) -> list[str]:
         """Return the archive folders on this machine, this worker's own first."""
@@ -288,10 +309,7 @@ class Extraction:
                 self._warn_once(f"pages wait for a parser that is not known here: {found.reason}")
                 return None
             return Parsed(page, document.url, None, error=failure_text(found), final=found.kind not in _RETRYABLE)
-        kept = found.extracted.page_items()
-        if (problem_text := over_limits(kept, self._settings)) is not None:
-            return Parsed(page, document.url, None, error=f"The parser {parser!r} {problem_text}", final=True)
-        return Parsed(page, document.url, found, kept)
+        return parsed_page(page, document.url, found, self._settings)
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
@@ -315,6 +333,7 @@ class Extraction:
     def _count(self, one: Parsed) -> None:
         if one.done is not None:
             self.counts.pages += 1
+            self._may_be_undecided = self._may_be_undecided or one.document is not None
             self.counts.items += len(one.items)
             return
         self._may_be_due = self._may_be_due or not one.final  # it may be retried
@@ -346,6 +365,16 @@ def read_archived(archive: Path, page: Due) -> Document:
     """Read a page from the archive. Raises NotFound and ArchiveDamaged."""
     stored = reader.read(archive, page.ref)
     return Document(stored.url, stored.body, stored.headers.get("content-type"), stored.headers, stored.fetched_at)
+
+
+def parsed_page(page: Due, url: str, done: ParseDone, settings: Parsing, *, again: bool = False) -> Parsed:
+    """Return what is stored of a page that was parsed: its items, or its document."""
+    if done.parser == MARKDOWN:
+        return Parsed(page, url, done, document=document_row(done.extracted.data), again=again)
+    kept = done.extracted.page_items()
+    if (problem_text := over_limits(kept, settings)) is not None:
+        return Parsed(page, url, None, error=f"The parser {done.parser!r} {problem_text}", final=True, again=again)
+    return Parsed(page, url, done, kept, again=again)
 
 
 def failure_text(failed: ParseFailed) -> str:

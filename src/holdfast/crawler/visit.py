@@ -195,7 +195,7 @@ class Visit:
             agent=agent,
             allow_private=allow_private,
             secrets=secrets,
-            parser=None if self._for_tasks or not spec.archive else spec.parser or state.parser,
+            parsers=() if self._for_tasks else spec.parsers(state.parser),
             # A host that does not exist ends the visit of a job; a task has its own attempts, minutes apart.
             robots_final=frozenset({Outcome.ADDRESS_REFUSED} | ({Outcome.NO_SUCH_HOST} if self._for_tasks else set())),
             robots=self._robots,

@@ -32,6 +32,7 @@ FLAGS: Final = {
     "archive": "Archive responses",
     "text": "Keep the text of pages",
     "images": "Store the images of pages",
+    "markdown": "Store the main content of pages as Markdown",
     "refresh": "Fetch pages again when a refresh is due",
     "allow_private": "Also ask servers of private networks",
 }

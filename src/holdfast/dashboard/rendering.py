@@ -76,6 +76,7 @@ NAVIGATION: Final[Mapping[str, tuple[Link, ...]]] = {
         Link("/jobs", "Jobs"),
         Link("/domains", "Domains"),
         Link("/pages", "Pages"),
+        Link("/documents", "Search"),
     ),
     "Data": (
         Link("/tasks", "Tasks", also="/batches"),

@@ -13,10 +13,12 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg.types.json import Jsonb
 
-from holdfast.db import products
+from holdfast.db import documents, products
 from holdfast.db.connection import first_line
+from holdfast.db.documents import DocumentKey, DocumentRow
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.fetch_types import ArchiveRef
+from holdfast.model.job import MARKDOWN
 from holdfast.model.parse_result import ParseDone, encode_products
 
 # For one folder of an archive, in the order of the index of what is due. Only parsers that are known here.
@@ -93,6 +95,8 @@ class Parsed:
     url: str
     done: ParseDone | None
     items: Sequence[dict[str, Any]] = ()
+    document: DocumentRow | None = None
+    """Its main content, which the parser `markdown` finds in place of items."""
     error: str | None = None
     final: bool = False
     """Another attempt would fail as well."""
@@ -173,7 +177,7 @@ def _save_or_split(connection: psycopg.Connection, results: Sequence[Parsed], at
         if one.done is None:
             raise StoreError(f"The error of a parser cannot be written: {first_line(problem)}.") from problem
         error = f"The database cannot hold what the parser found: {first_line(problem)}."
-        return _save(connection, [Parsed(one.page, one.url, None, (), error, final=True, again=one.again)], attempts)
+        return _save(connection, [Parsed(one.page, one.url, None, error=error, final=True, again=one.again)], attempts)
 
 
 def _save(connection: psycopg.Connection, results: Sequence[Parsed], attempts: int) -> int:
@@ -191,7 +195,10 @@ def _save(connection: psycopg.Connection, results: Sequence[Parsed], attempts: i
         if kept:
             _replace(connection, [(one, at) for one, at, _ in kept])
             for one, at, before in kept:
-                _observe(connection, one, at, before)
+                if one.page.key.parser == MARKDOWN:
+                    _put_document(connection, one, at)
+                else:
+                    _observe(connection, one, at, before)
         return written + len(kept)
 
 
@@ -218,6 +225,15 @@ def _replace(connection: psycopg.Connection, kept: Sequence[tuple[Parsed, dateti
             "data": [Jsonb(data) for _, _, _, data in rows],
         }
         connection.execute(_PUT, key_columns(one.page.key for one, _, _, _ in rows) | columns)
+
+
+def _put_document(connection: psycopg.Connection, one: Parsed, at: datetime) -> None:
+    """Replace the document of a page; one without content has none."""
+    key = DocumentKey(*one.page.key[:3])
+    if one.document is None:
+        documents.remove(connection, key)
+    else:
+        documents.put(connection, key, one.document, at)
 
 
 def _observe(connection: psycopg.Connection, one: Parsed, at: datetime, before: Sequence[bytes]) -> None:

@@ -20,7 +20,7 @@ from holdfast.model.outcome import TREATMENT, Outcome, UrlState
 _CONVERTED: Final = frozenset(
     {
         *("status", "content_type", "charset", "links_count", "images_count", "problem"),
-        *("noindex", "nofollow", "archive", "text", "parser"),
+        *("noindex", "nofollow", "archive", "text", "parsers"),
     }
 )
 """Fields of a page that `_row` cuts or converts, or that many rows have in common."""
@@ -54,7 +54,7 @@ ROW: Final = RowType(
         "charset": "text",
         "archive_segment": "text",
         "problem": "text",
-        "parser": "text",
+        "parsers": "text",  # names, with a comma between them
     },
     own={
         "url_key": "bytea",
@@ -148,16 +148,16 @@ WITH changed AS (
 ), to_parse AS (
     INSERT INTO page_parses AS r (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
                                   payload_digest)
-    SELECT s.domain_id, s.job_id, s.url_key, s.parser, a.*
-    FROM changed s CROSS JOIN LATERAL (
+    SELECT s.domain_id, s.job_id, s.url_key, w.parser, a.*
+    FROM changed s CROSS JOIN LATERAL unnest(string_to_array(s.parsers, ',')) AS w(parser) CROSS JOIN LATERAL (
         SELECT s.crawled_at, s.archive_segment, s.archive_offset, s.archive_length, s.payload_digest
         WHERE s.outcome <> '{Outcome.NOT_MODIFIED}'
         UNION ALL
         SELECT p.crawled_at, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest FROM crawled_pages p
         WHERE s.outcome = '{Outcome.NOT_MODIFIED}' AND p.domain_id = s.domain_id AND p.job_id = s.job_id AND p.url_key = s.url_key
     ) a
-    WHERE s.has_row AND s.parser IS NOT NULL AND a.payload_digest IS NOT NULL
-    ORDER BY s.domain_id, s.job_id, s.url_key, s.parser
+    WHERE s.has_row AND a.payload_digest IS NOT NULL
+    ORDER BY s.domain_id, s.job_id, s.url_key, w.parser
     ON CONFLICT (domain_id, job_id, url_key, parser) DO UPDATE SET due = true, attempts = 0, error = NULL, product_keys = '{{}}',
         fetched_at = excluded.fetched_at, archive_segment = excluded.archive_segment, archive_offset = excluded.archive_offset,
         archive_length = excluded.archive_length, payload_digest = excluded.payload_digest
@@ -300,7 +300,7 @@ def _row(part: VisitPart, outcome: UrlOutcome, page: PageRow | None) -> Row:
         page.charset[:50] if page.charset else None,
         archive.segment if archive else None,
         page.problem or (None if treatment.page else outcome.reason),
-        page.parser,
+        ",".join(page.parsers) or None,
     ), (
         *own,
         page.text,

@@ -12,7 +12,7 @@ from holdfast.cli.output import pluralize, safe
 from holdfast.control import export as exports
 from holdfast.control.export import Exporter, ExportRequest
 from holdfast.errors import UsageError
-from holdfast.model.job import Job
+from holdfast.model.job import MARKDOWN, Job
 
 if TYPE_CHECKING:
     from holdfast.control.parsers import ChosenParser
@@ -82,12 +82,14 @@ def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", fil
     parsing = service(context, parser)
     if parser is not None:
         parsing.make_due(job.id, parser.name)
+    if job.spec.markdown:
+        parsing.make_due(job.id, MARKDOWN)
     due = parsing.due_here(job_id=job.id)
     if due:
         with output.ProgressBar("Parsing", due, "page") as bar:
             parsing.parse_due(job_id=job.id, watch=lambda done: bar.show(done.pages + done.failed, done.pages, due))
     counts = parsing.parse_counts(job.id)
-    if not (counts.parsed or counts.failed or counts.due):
+    if not (counts.parsed or counts.failed or counts.due or counts.documents):
         return {}
     name = safe(quote(job.name))
     then = f"`holdfast export items FILE --job {name}` writes them to a file"
@@ -96,7 +98,13 @@ def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", fil
             file, ExportRequest("items", job=job.name)
         )
         then = f"{pluralize(written, 'line')} in {safe(file)}"
-    say(f"{pluralize(counts.items, 'item')} from {pluralize(counts.parsed, 'page')}; {then}.")
+    if counts.parsed or file is not None:
+        say(f"{pluralize(counts.items, 'item')} from {pluralize(counts.parsed, 'page')}; {then}.")
+    if counts.documents:
+        say(
+            f"Markdown of {pluralize(counts.documents, 'page')}: `holdfast export documents FILE --job {name}` writes it to a file, "
+            "`holdfast search WORDS` finds pages by it."
+        )
     if counts.failed:
         by = f" --with {safe(quote(str(parser.file)))}" if parser is not None and parser.file is not None else ""
         example = safe(counts.error or "the reason is unknown").rstrip(".")
@@ -115,6 +123,7 @@ def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", fil
     return {
         "items": counts.items,
         "pages_parsed": counts.parsed,
+        "documents": counts.documents,
         "pages_not_parsed": counts.failed,
         "pages_due": counts.due,
     }

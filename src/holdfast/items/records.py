@@ -37,6 +37,8 @@ class ParseCounts:
     items: int
     error: str | None
     """One of the errors, as an example."""
+    documents: int = 0
+    """Pages whose main content was looked for (`markdown`); they are not among `parsed`."""
 
 
 @record

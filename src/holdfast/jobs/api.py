@@ -98,6 +98,8 @@ class Spec(Body):
     """Take URLs from sitemaps and feeds `also`, `only` (links of pages are not followed) or not (`no`); null: as `crawl.sitemaps` says."""
     images: bool = False
     """Fetch and store the images of its pages, wherever they are."""
+    markdown: bool = False
+    """Store the main content of its pages as Markdown, beside the crawl."""
     types: _TYPES = Field(default=[])
     """What is archived beside HTML and plain text: `pdf`, `json`, `xml`, `text` (CSV, Markdown …), `feeds`, `office`, or `all` of them."""
 
@@ -123,6 +125,7 @@ class JobChange(Body):
     refresh: bool | None = None
     sitemaps: Sitemaps | None = None
     images: bool | None = None
+    markdown: bool | None = None
     types: _TYPES | None = None
     robots: bool | None = None
     allow_private: bool | None = None

@@ -266,6 +266,7 @@ def create(
     no_archive: job_options.NoArchive = False,
     text: job_options.KeepText = False,
     images: job_options.StoreImages = False,
+    markdown: job_options.StoreMarkdown = False,
     header: secret_options.Header = None,
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
@@ -315,6 +316,7 @@ def create(
         refresh=refresh,
         sitemaps=sitemaps,
         images=images,
+        markdown=markdown,
         types=types,
         parser=parser,
     )

@@ -472,6 +472,10 @@ def check_parser(spec: JobSpec) -> None:
         raise UsageError(
             "A parser reads pages from the archive, so a job with one cannot do without it (--no-archive)."
         )
+    if spec.markdown and not spec.archive:
+        raise UsageError(
+            "Markdown is made from the archive, so a job with --markdown cannot do without it (--no-archive)."
+        )
 
 
 def _crawl(job: Job) -> int:

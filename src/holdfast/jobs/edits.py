@@ -80,6 +80,7 @@ KEYS: Final[Mapping[str, Callable[[str], object]]] = {
     "refresh": _optional(DOMAIN_KEYS["is_active"]),
     "sitemaps": _optional(_sitemaps),
     "images": _optional(DOMAIN_KEYS["is_active"]),
+    "markdown": _optional(DOMAIN_KEYS["is_active"]),
     "types": _optional(_types),
     "robots": _optional(DOMAIN_KEYS["is_active"]),
     "allow_private": _optional(DOMAIN_KEYS["is_active"]),

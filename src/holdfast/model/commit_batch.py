@@ -112,8 +112,8 @@ class PageRow:
     archive: ArchiveRef | None = None
     text: bytes | None = None
     """The text compressed by zstd; None: not stored."""
-    parser: str | None = None
-    """The parser that the page is due for; None: none."""
+    parsers: tuple[str, ...] = ()
+    """The parsers that the page is due for."""
     content_language: str | None = None
 
 

@@ -12,6 +12,8 @@ from typing import Any, Final, Self
 from holdfast.errors import UsageError
 from holdfast.model.content_type import ContentGroup
 
+MARKDOWN: Final = "markdown"
+"""The name of the built-in parser whose results are documents."""
 MAX_NAME_LENGTH: Final = 90
 """Maximum length of the name of a job, in characters."""
 
@@ -118,8 +120,15 @@ class JobSpec:
     """None: the value of the settings."""
     images: bool = False
     """Fetch and store the images of its pages."""
+    markdown: bool = False
+    """Store the main content of its pages as Markdown."""
     types: tuple[ContentGroup, ...] = ()
     """Content that is crawled and archived beside HTML and plain text."""
+
+    def parsers(self, of_domain: str | None) -> tuple[str, ...]:
+        """The parsers for its pages on a domain that has the parser `of_domain`; none if pages are not archived."""
+        wanted = (self.parser or of_domain, MARKDOWN if self.markdown else None)
+        return tuple(dict.fromkeys(name for name in wanted if name)) if self.archive else ()
 
     def as_json(self) -> dict[str, Any]:
         """The JSON to store."""

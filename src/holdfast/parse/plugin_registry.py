@@ -17,7 +17,11 @@ from holdfast.model.parse_result import FailureKind, ParseFailed, single_line
 
 ENTRY_POINT_GROUP: Final = "holdfast.parsers"
 """The entry point group under which packages declare parsers."""
-BUILT_IN: Final = {"generic": "holdfast.parse.generic", "product": "holdfast.parse.product"}
+BUILT_IN: Final = {
+    "generic": "holdfast.parse.generic",
+    "markdown": "holdfast.parse.markdown",
+    "product": "holdfast.parse.product",
+}
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 
@@ -75,9 +79,14 @@ class PluginRegistry:
         return ParseFailed(name, FailureKind.UNKNOWN_PARSER, f"no parser is called {named}; there are: {available}")
 
 
+def built_in() -> PluginRegistry:
+    """The built-in parsers only."""
+    return PluginRegistry(ParserSource(name, SourceKind.BUILT_IN, target) for name, target in BUILT_IN.items())
+
+
 def discover(folder: Path | None = None, file: Path | None = None) -> PluginRegistry:
     """Discover all parsers. Precedence by name: built-in, `file`, files of `folder`, installed packages."""
-    sources = {name: ParserSource(name, SourceKind.BUILT_IN, target) for name, target in BUILT_IN.items()}
+    sources = built_in().sources
     broken: list[UnusableParser] = []
     named = [] if file is None else [_file_source(file)]
     for found in (*named, *_discover_files(folder), *_discover_packages()):

@@ -43,7 +43,7 @@ class Site:
             self.connection.execute("UPDATE job_domains SET waiting = waiting + 1, done = done - 1")
             self.connection.execute("UPDATE domains SET frontier_size = frontier_size + 1")
         ref = ArchiveRef("w1/1.warc.gz", self.number, 9, b"d" * 32)
-        page = PageRow(304 if outcome is Outcome.NOT_MODIFIED else 200, archive=ref, parser=parser)
+        page = PageRow(304 if outcome is Outcome.NOT_MODIFIED else 200, archive=ref, parsers=(parser,) if parser else ())
         self.crawl.commit(self.claim, [self.crawl.outcome(url, outcome, page=page)])
         return ref
 
@@ -86,7 +86,7 @@ def test_without_a_parser_or_an_archive_nothing_is_due(site: Site) -> None:
     assert queries.count_due(site.connection) == {("w1", "shop"): 1}, (
         "not modified: the answer of before, for a new parser"
     )
-    site.crawl.commit(site.claim, [site.crawl.outcome(HOME + "none", Outcome.OK, page=PageRow(200, parser="shop"))])
+    site.crawl.commit(site.claim, [site.crawl.outcome(HOME + "none", Outcome.OK, page=PageRow(200, parsers=("shop",)))])
     assert len(site.due()) == 1
 
 
@@ -140,7 +140,7 @@ def test_what_the_database_cannot_hold_costs_only_its_page(site: Site) -> None:
         [site.crawl.outcome(HOME, Outcome.OK, page=PageRow(200))],
         [site.crawl.found(HOME, HOME + "b")],
     )
-    page = PageRow(200, archive=bad.ref, parser="shop")
+    page = PageRow(200, archive=bad.ref, parsers=("shop",))
     site.crawl.commit(site.claim, [site.crawl.outcome(HOME + "b", Outcome.OK, page=page)])
     done = ParseDone("shop", "1", Extracted())
     results = [Parsed(good, HOME, done, [{"a": 1}]), Parsed(bad, HOME + "b", done, [{"a": "\0"}])]

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from holdfast.client import Client
+from holdfast.documents.records import Document
 from holdfast.pages.records import PageDiff, PageVersion
+from holdfast.search.records import IndexStatus, SearchFilter, SearchResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +23,39 @@ class RemotePages:
     ) -> PageDiff:
         """Return the differences between two versions of a page."""
         return self.client.page_diff(url, job=job, older=older, newer=newer)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDocuments:
+    """The documents of a server, with the methods of `documents/service`."""
+
+    client: Client
+
+    def show(self, url: str, job: str | int | None = None) -> Document:
+        """Return the document of a page."""
+        return self.client.page_markdown(url, job=job)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSearch:
+    """The search of a server, with the methods of `search/service`."""
+
+    client: Client
+
+    def search(self, words: str, where: SearchFilter, *, limit: int = 10, offset: int = 0) -> SearchResults:
+        """Find documents with these words."""
+        return self.client.search(
+            words,
+            domain=where.domain,
+            job=where.job,
+            language=where.language,
+            kind=where.kind,
+            since=where.since,
+            until=where.until,
+            limit=limit,
+            offset=offset,
+        )
+
+    def status(self) -> IndexStatus:
+        """Return how far the index of the server's machine is."""
+        return self.client.search_status()

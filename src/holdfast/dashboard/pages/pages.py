@@ -20,10 +20,13 @@ from holdfast.errors import NotFound, UsageError
 from holdfast.items.records import ItemFilter
 from holdfast.model.outcome import Outcome
 from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
+from holdfast.search.records import SearchFilter
 from holdfast.tasks.records import TaskOptions
 
 router = page_router()
 
+_HITS: Final = 20
+"""Results on a page of the search."""
 _ITEMS: Final = 20
 """Items that are shown on the page of a URL."""
 _DIFF: Final = {"+": "added", "-": "removed", "@": "place"}
@@ -64,6 +67,29 @@ def _filter(form: Form) -> PageFilter:
         since=form.moment("since", "Since"),
         until=form.moment("until", "Until"),
     )
+
+
+@router.get("/documents")
+def documents(context: Context, services: Services) -> Response:
+    """Documents by their words."""
+    form = query_form(context.request)
+    words = form.text("q") or ""
+    found, notice = None, None
+    if words:
+        try:
+            where = SearchFilter(
+                form.text("domain"),
+                form.text("job"),
+                form.text("language"),
+                form.text("kind"),
+                form.moment("since", "Since"),
+                form.moment("until", "Until"),
+            )
+            found = services.search.search(words, where, limit=_HITS, offset=form.integer("offset", "Offset") or 0)
+        except (UsageError, NotFound) as problem:
+            notice = Notice("problem", str(problem))
+    index = found.index if found else services.search.status()
+    return context.page("pages/search.html", notice=notice, words=words, found=found, index=index, per_page=_HITS)
 
 
 # One page ---------------------------------------------------------------------------------------------------------------
@@ -111,6 +137,21 @@ def _shared(
 def text(context: Context, url: _Url, job: _Job = None, version: _Version = None) -> Response:
     """The visible text of the page."""
     return _source(context, url, job or None, "text", version)
+
+
+@router.get("/pages/content")
+def content(context: Context, services: Services, url: _Url, job: _Job = None) -> Response:
+    """The main content of the page as Markdown, without menus and footers."""
+    job = job or None
+    facts = services.pages.facts(url, job)
+    document, why = None, None
+    try:
+        document = services.documents.show(url, job)
+    except NotFound as problem:
+        why = str(problem)
+    return context.page(
+        "pages/content.html", **_shared(facts[0].url, job, facts, "content"), document=document, why=why
+    )
 
 
 @router.get("/pages/links")

@@ -64,7 +64,7 @@ def regions(view: Name, request: Request, services: Services, context: Context) 
 
 @router.get("/search")
 def search(context: Context, services: Services, q: Annotated[str, Query(max_length=2048)] = "") -> Response:
-    """Go to the job, the domain or the page that was typed, or to the list of pages that match."""
+    """Go to the job, the domain or the page that was typed, or to the pages whose content or title has these words."""
     text = q.strip()
     if not text:
         return context.redirect("/pages")
@@ -74,4 +74,6 @@ def search(context: Context, services: Services, q: Annotated[str, Query(max_len
         return context.redirect(f"/jobs/{quote(services.jobs(context.caller).show(text).name, safe='')}")
     with suppress(HoldfastError):  # nor of a domain
         return context.redirect(f"/domains/{quote(services.domains.info(text).domain, safe='')}")
+    if services.search.status().documents:
+        return context.redirect(query("/documents", q=text))
     return context.redirect(query("/pages", title=text), problem=f"There is no job or domain called “{text}”.")

@@ -1,0 +1,155 @@
+"""Documents: the main content of pages, from the database, or made from the archive when asked for."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.archive import reader
+from holdfast.archive.reader import StoredResponse
+from holdfast.db import domains, jobs
+from holdfast.db.connection import Connection, Database
+from holdfast.documents import queries
+from holdfast.documents.content import compose, read_content
+from holdfast.documents.queries import DocumentBody
+from holdfast.documents.records import Document
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.model.job import MARKDOWN
+from holdfast.model.outcome import PAGES
+from holdfast.model.parse_result import Document as ParserInput
+from holdfast.model.parse_result import ParseFailed
+from holdfast.model.seed_lines import make_seed
+from holdfast.model.url import DEFAULT_RULES, UrlRules
+from holdfast.pages import queries as pages
+from holdfast.pages.records import PageFacts
+from holdfast.pages.source import archive_ref
+from holdfast.pages.texts import worker_of
+from holdfast.parse.plugin_pool import PluginPool
+
+_AT_ONCE: Final = 2
+"""Pages of the archive that are extracted at the same time in one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentService:
+    """The documents of one database. It may be shared by threads."""
+
+    database: Database
+    make_pool: Callable[[], PluginPool]
+    """Makes a pool of parser processes, in which pages of the archive are extracted."""
+    archive: Path | None = None
+    """The archive folder of this machine; None: there is none."""
+    rules: UrlRules = DEFAULT_RULES
+    registrable: bool = False
+    _turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_AT_ONCE), repr=False)
+
+    def show(self, url: str, job: str | int | None = None) -> Document:
+        """Return the document of a page: as it is stored, else made from the archive. Raises NotFound with the reason if it has none."""
+        seed = make_seed(url, rules=self.rules, registrable=self.registrable)
+        with self.database.session() as connection:
+            job_id = None if job is None else jobs.id_of(connection, job)
+            domain_id = domains.id_of(connection, seed.domain)
+            found = queries.find(connection, domain_id, seed.url_key, job_id)
+            if found is not None:
+                return stored_document(found)
+            known = pages.facts(connection, domain_id, seed.url_key, job_id)
+        if not known:
+            raise NotFound(f"{seed.url} is not in the frontier; `holdfast explain {seed.url}` may know why.")
+        return self._from_archive(known[0])
+
+    def export(self, connection: Connection, *, job_id: int | None, domain_id: int | None) -> Iterator[Document]:
+        """Read all stored documents of a job or a domain."""
+        return map(stored_document, queries.export(connection, job_id=job_id, domain_id=domain_id))
+
+    def _from_archive(self, page: PageFacts) -> Document:
+        stored = self._archived(page)
+        given = ParserInput(
+            stored.url, stored.body, stored.headers.get("content-type"), stored.headers, stored.fetched_at
+        )
+        with self._turns, asyncio.Runner() as runner:
+            done = runner.run(self._parse(given))
+        if isinstance(done, ParseFailed):
+            raise NotFound(f"The content of {page.url} cannot be read: {done.reason}.")
+        if not done:
+            raise NotFound(
+                f"{page.url} has no content that can be read: it is {page.content_type or 'of no known type'}."
+            )
+        return _extracted(page, stored.fetched_at or page.crawled_at, done)
+
+    def _archived(self, page: PageFacts) -> StoredResponse:
+        if page.outcome not in PAGES:
+            said = page.problem or page.reason or ("it waits to be crawled" if page.state == "waiting" else page.state)
+            raise NotFound(f"{page.url} has no content: {said}. `holdfast explain {page.url}` says more.")
+        if (ref := archive_ref(page)) is None:
+            raise NotFound(f"{page.url} was crawled without an archive (`--no-archive`), so its content is gone.")
+        if self.archive is None:
+            raise NotFound(f"{page.url} is archived on the machine of worker {worker_of(ref.segment)}: ask there.")
+        try:
+            return reader.read(self.archive, ref)
+        except NotFound:
+            raise NotFound(
+                f"{page.url} is archived on the machine of worker {worker_of(ref.segment)}: ask there."
+            ) from None
+        except OSError as problem:
+            raise HoldfastError(f"The archive cannot be read: {problem.strerror}.") from problem
+
+    async def _parse(self, given: ParserInput) -> dict[str, Any] | ParseFailed:
+        pool = self.make_pool()
+        try:
+            done = await pool.parse(MARKDOWN, given)
+        finally:
+            await pool.aclose()
+        return done if isinstance(done, ParseFailed) else done.extracted.data
+
+
+def stored_document(row: DocumentBody) -> Document:
+    """The document of a row."""
+    content = read_content(row.body, row.removed)
+    return Document(
+        id=f"{row.domain_id}-{row.job_id}-{row.url_key.hex()}",
+        url=row.url,
+        domain=row.domain,
+        job=row.job,
+        title=row.title,
+        author=row.author,
+        site_name=row.site_name,
+        language=row.language,
+        kind=row.kind,
+        published=row.published,
+        fetched_at=row.fetched_at,
+        words=len(content.text.split()) if row.removed else row.words,
+        markdown=content.markdown,
+        text=content.text,
+        headings=content.headings,
+        extractor=row.extractor,
+        counted_pages=row.counted_pages,
+        stored=True,
+    )
+
+
+def _extracted(page: PageFacts, fetched_at: datetime | None, found: dict[str, Any]) -> Document:
+    content = compose(found)
+    published = found.get("published")
+    return Document(
+        id=f"{page.job}-{page.url_key}",
+        url=page.url,
+        domain=page.domain,
+        job=page.job,
+        title=found.get("title"),
+        author=found.get("author"),
+        site_name=found.get("site_name"),
+        language=found.get("language"),
+        kind=found["kind"],
+        published=date.fromisoformat(published) if published else None,
+        fetched_at=fetched_at or page.discovered_at,
+        words=found["words"],
+        markdown=content.markdown,
+        text=content.text,
+        headings=content.headings,
+        extractor=found["extractor"],
+        counted_pages=None,
+        stored=False,
+    )

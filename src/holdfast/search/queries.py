@@ -1,0 +1,146 @@
+"""SQL of search: documents that an index has not seen yet, and the rows of those it found."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import psycopg
+
+from holdfast.db import array_params
+
+_NOW: Final = """
+SELECT s.id::text || '/' || s.generation, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp() FROM store_identity s
+"""
+_CHANGED: Final = """
+SELECT d.changed::text::bigint, d.domain_id, d.job_id, d.url_key, f.url, n.domain, d.title, d.language, d.kind, d.fetched_at,
+       d.removed, d.body
+FROM documents d
+JOIN url_frontier f ON f.domain_id = d.domain_id AND f.job_id = d.job_id AND f.url_key = d.url_key
+JOIN domains n ON n.id = d.domain_id
+WHERE (d.changed, d.domain_id, d.job_id, d.url_key) > (%(changed)s::text::xid8, %(domain)s, %(job)s, %(key)s)
+  AND d.changed < %(end)s::text::xid8
+ORDER BY d.changed, d.domain_id, d.job_id, d.url_key LIMIT %(limit)s
+"""
+_DELETED: Final = """
+SELECT d.changed::text::bigint, d.domain_id, d.job_id, d.url_key FROM document_deletions d
+WHERE (d.changed, d.domain_id, d.job_id, d.url_key) > (%(changed)s::text::xid8, %(domain)s, %(job)s, %(key)s)
+  AND d.changed < %(end)s::text::xid8
+ORDER BY d.changed, d.domain_id, d.job_id, d.url_key LIMIT %(limit)s
+"""
+_WAITING: Final = """
+SELECT count(*), min(extracted_at), clock_timestamp() FROM (
+    SELECT extracted_at FROM documents WHERE changed >= %(begin)s::text::xid8 ORDER BY changed LIMIT %(limit)s
+) d
+"""
+_FOUND: Final = """
+SELECT d.domain_id, d.job_id, d.url_key, f.url, n.domain, j.name, d.title, d.language, d.kind, d.fetched_at, d.removed, d.body
+FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]) AS w(domain_id, job_id, url_key)
+JOIN documents d USING (domain_id, job_id, url_key)
+JOIN url_frontier f USING (domain_id, job_id, url_key)
+JOIN domains n ON n.id = d.domain_id JOIN crawl_jobs j ON j.id = d.job_id
+"""
+MAX_COUNTED: Final = 10_000
+"""Up to this number, waiting documents are counted."""
+
+
+class StoreNow(NamedTuple):
+    """Which store it is, and how far it can be read without missing a transaction that is still open."""
+
+    store: str
+    horizon: int
+    now: datetime
+
+
+class ChangedDocument(NamedTuple):
+    """A document as an index reads it."""
+
+    changed: int
+    domain_id: int
+    job_id: int
+    url_key: bytes
+    url: str
+    domain: str
+    title: str | None
+    language: str | None
+    kind: str
+    fetched_at: datetime
+    removed: Sequence[int]
+    body: bytes
+
+
+class FoundDocument(NamedTuple):
+    """The row of a document that an index found."""
+
+    domain_id: int
+    job_id: int
+    url_key: bytes
+    url: str
+    domain: str
+    job: str
+    title: str | None
+    language: str | None
+    kind: str
+    fetched_at: datetime
+    removed: Sequence[int]
+    body: bytes
+
+
+class DocumentId(NamedTuple):
+    """The key of a document."""
+
+    domain_id: int
+    job_id: int
+    url_key: bytes
+
+
+def now(connection: psycopg.Connection) -> StoreNow:
+    """Return which store this is, and its horizon."""
+    row = connection.execute(_NOW).fetchone()
+    assert row is not None  # noqa: S101 — the schema makes the row
+    return StoreNow(*row)
+
+
+def changed(connection: psycopg.Connection, begin: int, end: int, *, limit: int) -> Iterator[list[ChangedDocument]]:
+    """Read documents that were changed by transactions from `begin` up to, but without, `end`, in that order, in chunks."""
+    after: tuple[int, int, int, bytes] = (begin, 0, 0, b"")
+    while True:
+        names = ("changed", "domain", "job", "key")
+        values = {**dict(zip(names, after, strict=True)), "end": end, "limit": limit}
+        rows = [ChangedDocument(*row) for row in connection.execute(_CHANGED, values, prepare=False)]
+        if rows:
+            yield rows
+            after = rows[-1][:4]
+        if len(rows) < limit:
+            return
+
+
+def deleted(connection: psycopg.Connection, begin: int, end: int, *, limit: int = 5_000) -> Iterator[list[DocumentId]]:
+    """Read documents that were deleted by these transactions, in chunks."""
+    after: tuple[int, int, int, bytes] = (begin, 0, 0, b"")
+    while True:
+        names = ("changed", "domain", "job", "key")
+        values = {**dict(zip(names, after, strict=True)), "end": end, "limit": limit}
+        rows = connection.execute(_DELETED, values, prepare=False).fetchall()
+        if rows:
+            yield [DocumentId(*row[1:]) for row in rows]
+            after = rows[-1]
+        if len(rows) < limit:
+            return
+
+
+def waiting(connection: psycopg.Connection, begin: int) -> tuple[int, float | None]:
+    """Return how many documents were changed since, up to `MAX_COUNTED`, and for how many seconds the oldest has waited."""
+    row = connection.execute(_WAITING, {"begin": begin, "limit": MAX_COUNTED}).fetchone()
+    count, oldest, at = row or (0, None, None)
+    return count, None if oldest is None else max(0.0, (at - oldest).total_seconds())
+
+
+def found(connection: psycopg.Connection, ids: Sequence[DocumentId]) -> dict[DocumentId, FoundDocument]:
+    """Return the rows of documents that are still there."""
+    values = {
+        "domains": array_params.numbers(one.domain_id for one in ids),
+        "jobs": array_params.numbers(one.job_id for one in ids),
+        "keys": array_params.keys(one.url_key for one in ids),
+    }
+    rows = (FoundDocument(*row) for row in connection.execute(_FOUND, values))
+    return {DocumentId(*row[:3]): row for row in rows}

@@ -1,0 +1,205 @@
+"""Search over documents: keeps the index of this machine up to date, and answers queries from it.
+
+The rules: the index is derived. It is read in the order in which transactions changed documents, up to the oldest one that is still open,
+so none is missed; what was read twice replaces itself. An index of another store, of another generation of it, of another version, or one
+that was not updated for longer than deletions are kept, is built anew.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from holdfast.db import jobs
+from holdfast.db.connection import Connection, Database
+from holdfast.documents.content import read_content
+from holdfast.model.domain_name import canonical_domain
+from holdfast.search import queries
+from holdfast.search.index import IndexedDocument, IndexFilter, SearchIndex, Watermark
+from holdfast.search.queries import ChangedDocument, DocumentId, StoreNow
+from holdfast.search.records import IndexStatus, SearchFilter, SearchHit, SearchResults, SnippetPart
+
+log: Final = logging.getLogger(__name__)
+
+FOLDER: Final = "search"
+"""The folder of the index, in the data folder."""
+DELETIONS_KEPT: Final = timedelta(days=7)
+"""How long deletions are kept in the database."""
+CHUNK: Final = 200
+COMMIT_DOCUMENTS: Final = 20_000
+"""Documents after which the index is committed."""
+MAX_LIMIT: Final = 100
+MAX_OFFSET: Final = 10_000
+
+OnProgress = Callable[[int], None]
+
+
+class SearchService:
+    """Search over the documents of one database, with the index of this machine. It may be shared by threads."""
+
+    def __init__(self, database: Database, data: Path, *, registrable: bool = False) -> None:
+        """`data`: the data folder of this machine."""
+        self._database = database
+        self._folder = data / FOLDER
+        self._registrable = registrable
+        self._index: SearchIndex | None = None
+        self._lock = threading.Lock()
+
+    # Searching --------------------------------------------------------------------------------------------------------
+
+    def search(
+        self, words: str, where: SearchFilter | None = None, *, limit: int = 10, offset: int = 0
+    ) -> SearchResults:
+        """Find documents with these words, the best first. Raises UsageError for a query that cannot be read, NotFound."""
+        where = where or SearchFilter()
+        index = self._open()
+        with self._database.session() as connection:
+            status = self._status(connection, index)
+            if index is None:
+                return SearchResults(0, [], status)
+            found = index.search(words, self._index_filter(connection, where), limit=limit, offset=offset)
+            ids = {key: _id_of(key) for key, _ in found.hits}
+            rows = queries.found(connection, list(ids.values()))
+        hits = []
+        for key, score in found.hits:
+            row = rows.get(ids[key])
+            if row is None:  # deleted since
+                continue
+            text = read_content(row.body, row.removed).text
+            snippet = [SnippetPart(*part) for part in index.snippet(words, text, row.language)]
+            hits.append(
+                SearchHit(
+                    row.url, row.domain, row.job, row.title, row.language, row.kind, row.fetched_at, score, snippet
+                )
+            )
+        return SearchResults(found.total, hits, status)
+
+    def _index_filter(self, connection: Connection, where: SearchFilter) -> IndexFilter:
+        domain = None if where.domain is None else canonical_domain(where.domain, registrable=self._registrable)
+        job_id = None if where.job is None else jobs.id_of(connection, where.job)
+        return IndexFilter(
+            domain=domain,
+            job_id=job_id,
+            language=where.language,
+            kind=where.kind,
+            since=where.since,
+            until=where.until,
+        )
+
+    def status(self) -> IndexStatus:
+        """Return how far the index is."""
+        with self._database.session() as connection:
+            return self._status(connection, self._open())
+
+    def _status(self, connection: Connection, index: SearchIndex | None) -> IndexStatus:
+        mark = None if index is None else index.watermark()
+        if mark is not None and mark.store != queries.now(connection).store:
+            mark = None
+        count, behind = queries.waiting(connection, 0 if mark is None else mark.changed)
+        size = sum(file.stat().st_size for file in self._folder.glob("*")) if index is not None else 0
+        documents = 0 if index is None or mark is None else index.count()
+        return IndexStatus(documents, count, behind, None if mark is None else mark.read_at, size)
+
+    def _open(self) -> SearchIndex | None:
+        """The index of this machine, as it was committed last; None: there is none."""
+        with self._lock:
+            if not SearchIndex.exists(self._folder):
+                self._index = None
+            elif self._index is None:
+                self._index = SearchIndex(self._folder)
+            else:
+                self._index.reload()
+            return self._index
+
+    # Indexing ---------------------------------------------------------------------------------------------------------
+
+    def update(self, on_progress: OnProgress = lambda _: None, *, stopped: Callable[[], bool] = lambda: False) -> int:
+        """Bring the index up to the database. Returns how many documents were read. Raises UnderWay while another process does.
+
+        Before: nothing. After: all documents that were committed before the call are in the index, or, if `stopped`, some of them; a
+        process that is killed leaves what was committed last.
+        """
+        with self._database.session() as connection:
+            now = queries.now(connection)
+            index = self._open()
+            if index is None or self._is_outdated(index, now):
+                index = self._recreate()
+            return self._read_changes(connection, index, now, on_progress, stopped)
+
+    def rebuild(self, on_progress: OnProgress = lambda _: None) -> int:
+        """Build the index anew from the database. Returns how many documents it has."""
+        self._recreate()
+        return self.update(on_progress)
+
+    def _is_outdated(self, index: SearchIndex, now: StoreNow) -> bool:
+        mark = index.watermark()
+        if mark is None:
+            return False  # empty: it was just made
+        return mark.store != now.store or now.now - mark.read_at > DELETIONS_KEPT
+
+    def _recreate(self) -> SearchIndex:
+        """Make an empty index. Raises UnderWay if another process writes the present one."""
+        if SearchIndex.exists(self._folder):
+            SearchIndex(self._folder).writer().close()
+        with self._lock:
+            self._index = SearchIndex.create(self._folder)
+            return self._index
+
+    def _read_changes(
+        self,
+        connection: Connection,
+        index: SearchIndex,
+        now: StoreNow,
+        on_progress: OnProgress,
+        stopped: Callable[[], bool],
+    ) -> int:
+        mark = index.watermark()
+        begin = 0 if mark is None else mark.changed
+        if mark is not None and begin == now.horizon:
+            return 0
+        read = uncommitted = 0
+        writer = index.writer()
+        try:
+            if mark is not None:
+                for ids in queries.deleted(connection, begin, now.horizon):
+                    writer.remove(map(_key_of, ids))
+            for rows in queries.changed(connection, begin, now.horizon, limit=CHUNK):
+                writer.put(map(_indexed, rows))
+                read += len(rows)
+                uncommitted += len(rows)
+                if uncommitted >= COMMIT_DOCUMENTS or stopped():
+                    # Rows of the same transaction may follow: it is read again from its first one.
+                    writer.commit(Watermark(now.store, rows[-1].changed, now.now if mark is None else mark.read_at))
+                    uncommitted = 0
+                on_progress(read)
+                if stopped():
+                    return read
+            writer.commit(Watermark(now.store, now.horizon, now.now))
+        finally:
+            writer.close()
+        return read
+
+
+def _indexed(row: ChangedDocument) -> IndexedDocument:
+    return IndexedDocument(
+        key=_key_of(DocumentId(row.domain_id, row.job_id, row.url_key)),
+        url=row.url,
+        title=row.title or "",
+        text=read_content(row.body, row.removed).text,
+        language=row.language,
+        domain=row.domain,
+        job_id=row.job_id,
+        kind=row.kind,
+        fetched_at=row.fetched_at,
+    )
+
+
+def _key_of(one: DocumentId) -> str:
+    return f"{one.domain_id}/{one.job_id}/{one.url_key.hex()}"
+
+
+def _id_of(key: str) -> DocumentId:
+    domain_id, job_id, url_key = key.split("/")
+    return DocumentId(int(domain_id), int(job_id), bytes.fromhex(url_key))
