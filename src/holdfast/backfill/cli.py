@@ -186,11 +186,12 @@ def _lines(report: ImportReport) -> Iterator[str]:
             f"{pluralize(counts.images_found, 'image')} found, {counts.images_stored:,} stored."
         )
     else:
-        others = used - counts.pages - counts.errors
         where = f" into the job {safe(report.job)}" if report.job else ""
+        number = used - counts.pages - counts.errors
+        others = f"{pluralize(number, 'other response')} (not found, redirect, other type); " if number else ""
         yield (
             f"{pluralize(counts.pages, 'page')} and {pluralize(counts.errors, 'error')} {would or 'were '}imported{where}; "
-            f"{f'{pluralize(others, 'other response')} (not found, redirect, other type); ' if others > 0 else ''}{pluralize(counts.domains_new, 'new domain')}."
+            f"{others}{pluralize(counts.domains_new, 'new domain')}."
         )
     if report.dry_run:
         yield "Nothing was changed."
