@@ -280,6 +280,9 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
         connection, FolderImageStore(archive.parent / "images"), page=names["url"], alt=made.name("A lamp", 200)
     )
     names["image"] = str(image)
+    connection.execute(
+        "UPDATE domains SET images_found = images_stored + 2, crawl_depth_reached = 1 WHERE domain = 'shop.example'"
+    )
     _other_domains(made)
     _tasks_and_products(made, names)
     _proxies(made, names)
@@ -332,6 +335,7 @@ def _crawl_shop(made: Furnishing) -> None:
         " WHERE job_id = %s",
         (shop.job,),
     )
+    connection.execute("UPDATE crawl_jobs SET created_at = now() - interval '4 days' WHERE id = %s", (shop.job,))
     connection.execute(
         "UPDATE crawl_runs SET status = 'completed', started_at = now() - interval '3 days 2 h', completed_at = now() - interval '3 days',"
         " pages_crawled = 26, bytes = 812345 WHERE id = %s",
@@ -357,7 +361,7 @@ def _crawl_shop(made: Furnishing) -> None:
     activity = Activity(
         {shop.job: 3},
         tuple(InFlightRequest(url, shop.job, 0.3) for url in articles[16:19]),
-        1,
+        2,
         (
             VisitWait("docs.example", shop.job, WaitKind.DELAY, 4.0),
             VisitWait("garden.example", shop.job, WaitKind.RETRY, 40.0, "503"),
