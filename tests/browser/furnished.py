@@ -154,11 +154,9 @@ SELECT at, pages + errors, pages, errors, pages * 41000, (pages + errors) * (180
     jsonb_build_object('200', pages, '404', errors / 2),
     '{"active": 7, "pending": 6, "exhausted": 3, "blocked": 2, "unreachable": 1}',
     ARRAY[0, 0, 0, pages / 4, pages / 2, pages / 4, errors, errors / 3]
-FROM (SELECT at, n, wave, (share * (360 + 190 * wave + n * 37 % 60))::bigint AS pages,
-          (share * (5 + 4 * wave + n * 13 % 7))::bigint AS errors
-      FROM (SELECT date_trunc('minute', now()) - n * interval '1 min' AS at, n, sin(n / 55.0) * 0.7 + sin(n / 11.0) * 0.3 AS wave,
-                CASE n WHEN 0 THEN extract(second FROM now()) / 60 ELSE 1 END AS share
-            FROM generate_series(0, 1500) n) minute) counted
+FROM (SELECT at, n, wave, (360 + 190 * wave + n * 37 % 60)::bigint AS pages, (5 + 4 * wave + n * 13 % 7)::bigint AS errors
+      FROM (SELECT date_trunc('minute', now()) - n * interval '1 min' AS at, n, sin(n / 55.0) * 0.7 + sin(n / 11.0) * 0.3 AS wave
+            FROM generate_series(2, 1500) n) minute) counted  -- the minutes since then are in _LATELY
 """
 
 
