@@ -45,9 +45,8 @@ def main(words: Sequence[str]) -> None:
                     empty = [path for path in paths if "{" not in path]
                     count += _take(browser, api.url, "empty", empty, {}, connection)
             names = furnish(database, connection, factories.archive_folder(given))
-            with serving(
-                database, given
-            ) as api:  # another server: figures that the first one keeps are of the empty store
+            # Another server: figures that the first one keeps are of the empty store.
+            with serving(database, given) as api:
                 if words == ["--readme"]:
                     _take_for_readme(browser, api.url, names, connection)
                     return
