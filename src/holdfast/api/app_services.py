@@ -44,6 +44,7 @@ from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.settings import Settings
+from holdfast.stats.records import Charts, ChartSpan
 from holdfast.stats.service import Cached, StatsService
 from holdfast.storage.service import StorageService
 from holdfast.tasks.records import TaskCount
@@ -201,6 +202,11 @@ class AppServices:
     def live_stats(self) -> StatsService:
         """Statistics for live pages, which show them within a second of the database."""
         return StatsService(self.database, fresh_for=0.2)
+
+    @cached_property
+    def charts(self) -> BackgroundCache[ChartSpan, Charts]:
+        """Charts of the overview."""
+        return BackgroundCache(self.stats.charts, "Charts of other spans")
 
     @cached_property
     def stats_snapshots(self) -> SnapshotPoller:

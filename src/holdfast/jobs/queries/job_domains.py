@@ -9,23 +9,24 @@ from typing import Final
 import psycopg
 
 from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, SortColumn
-from holdfast.db.rows import select_list
+from holdfast.db.rows import by_name, select_list
 from holdfast.errors import UsageError
 from holdfast.jobs.records import DOMAIN_STATES, JobDomain
 from holdfast.model.cursor import INVALID_CURSOR
 
+_COLUMNS: Final = select_list(
+    JobDomain,
+    "t",
+    domain="d.domain",
+    status="d.status::text",
+    status_reason="d.status_reason",
+    claimed_by="d.claimed_by",
+    state="t.state::text",
+    depth="t.depth_reached",
+)
 JOB_DOMAINS: Final = Listing(
     "job_domains",
-    select_list(
-        JobDomain,
-        "t",
-        domain="d.domain",
-        status="d.status::text",
-        status_reason="d.status_reason",
-        claimed_by="d.claimed_by",
-        state="t.state::text",
-        depth="t.depth_reached",
-    ),
+    _COLUMNS,
     JobDomain,
     {
         "job": Equals("t.job_id", "%(job)s::bigint"),
@@ -35,6 +36,11 @@ JOB_DOMAINS: Final = Listing(
     joins="JOIN domains d ON d.id = t.domain_id",
 )
 """Domains of a job in one state, by their ids."""
+_FIRST: Final = f"""
+SELECT {_COLUMNS} FROM job_domains t JOIN domains d ON d.id = t.domain_id WHERE t.job_id = %(job)s
+ORDER BY t.state, t.domain_id LIMIT %(limit)s
+"""  # noqa: S608 — constants
+_as_job_domain: Final = by_name(JobDomain)
 
 
 def page(
@@ -55,6 +61,12 @@ def page(
         if len(rows) == limit and number + 1 < len(states):
             return Page(rows, (states[number + 1], 0))
     return Page(rows, None)
+
+
+def first(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[JobDomain]:
+    """Return the first domains of a job: the beginning of its list, in one statement."""
+    with connection.cursor(row_factory=_as_job_domain) as cursor:
+        return cursor.execute(_FIRST, {"job": job_id, "limit": limit}).fetchall()
 
 
 def _position(state: str | None, after: Key | None) -> tuple[str, Key | None]:
