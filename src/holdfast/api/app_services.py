@@ -40,6 +40,7 @@ from holdfast.model.proxy import ProxyMode
 from holdfast.model.scope import RuleSettings
 from holdfast.operations.service import OperationService
 from holdfast.pages.service import PageService
+from holdfast.parse.plugin_registry import discover
 from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
@@ -286,6 +287,11 @@ class AppServices:
             factories.new_domains(settings),
             registrable=settings.domains.registrable,
         )
+
+    @cached_property
+    def parser_names(self) -> Cached[list[str]]:
+        """Names of the parsers, cached for five seconds: the metadata of all installed packages is read."""
+        return Cached(lambda: sorted(discover(self.settings.parsing.folder).sources), seconds=5.0)
 
     @cached_property
     def task_counts(self) -> Cached[list[TaskCount]]:

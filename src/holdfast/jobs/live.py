@@ -15,10 +15,9 @@ from holdfast.db import crawls, workers
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.jobs.queries import depths as depth_queries
-from holdfast.jobs.queries import job_domains
 from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import JobFigures, JobNow
-from holdfast.jobs.records import Job, JobDepths, JobDomain, JobPace, JobProgress, Waiting
+from holdfast.jobs.records import Job, JobDepths, JobPace, JobProgress, Waiting
 from holdfast.jobs.summary import waits_now
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.stats.records import SILENCE
@@ -28,7 +27,7 @@ CAUSES_SPAN: Final = timedelta(minutes=1)
 _SHORTEST_SPAN: Final = timedelta(seconds=5)
 """A rate is measured over at least this long."""
 DOMAINS_SHOWN: Final = 10
-"""Domains of a job in its breakdown."""
+"""Domains of a job that are shown with what moves."""
 MAX_HELD: Final = 3
 """Domains that are named because another job holds them."""
 RUNNABLE: Final = ("pending", "processing")
@@ -86,8 +85,6 @@ class JobBreakdown:
     causes: dict[str, int]
     """Failed requests of the last minute, by outcome."""
     depths: JobDepths
-    domains: list[JobDomain]
-    """The first ones of its list."""
 
 
 class LiveJobReader:
@@ -190,13 +187,12 @@ def breakdown(connection: Connection, job_id: int) -> JobBreakdown:
         for_other_jobs,
         queries.causes(connection, job_id, CAUSES_SPAN) if figures.errors else {},
         depth_queries.depths(connection, job_id, figures.job),
-        job_domains.first(connection, job_id, limit=DOMAINS_SHOWN),
     )
 
 
 def now(connection: Connection, job_id: int) -> JobNow:
     """What moves of a job, in one statement; NotFound if it was deleted."""
-    return queries.now(connection, job_id, CAUSES_SPAN, silence=SILENCE)
+    return queries.now(connection, job_id, CAUSES_SPAN, limit=DOMAINS_SHOWN, silence=SILENCE)
 
 
 def live_now(found: JobNow, counted: JobBreakdown | None) -> tuple[LiveJob, JobPace]:

@@ -58,7 +58,6 @@ def _values(
     job, many = found.job, _has_many(found.job)
     live, pace = live_now(found, counted)
     waits = [wait.text(live.figures.now) for wait in live.waits]
-    domains = counted.domains if counted else services.jobs(LOCAL_ADMIN).domains(job.id, limit=DOMAINS_SHOWN).rows
     return {
         "job": job,
         "address": job_path(job),
@@ -72,7 +71,7 @@ def _values(
         "depths": counted.depths if counted else None,
         "many": many,
         "counted_at": counted.figures.now if counted else None,
-        "domains": domains,
+        "domains": found.domains,
         "more_domains": job.domains > DOMAINS_SHOWN,
     }
 

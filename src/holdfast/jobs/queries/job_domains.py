@@ -9,7 +9,7 @@ from typing import Final
 import psycopg
 
 from holdfast.db.keyset_pagination import Equals, Key, Listing, Order, Page, SortColumn
-from holdfast.db.rows import by_name, select_list
+from holdfast.db.rows import select_list
 from holdfast.errors import UsageError
 from holdfast.jobs.records import DOMAIN_STATES, JobDomain
 from holdfast.model.cursor import INVALID_CURSOR
@@ -36,11 +36,11 @@ JOB_DOMAINS: Final = Listing(
     joins="JOIN domains d ON d.id = t.domain_id",
 )
 """Domains of a job in one state, by their ids."""
-_FIRST: Final = f"""
+FIRST: Final = f"""
 SELECT {_COLUMNS} FROM job_domains t JOIN domains d ON d.id = t.domain_id WHERE t.job_id = %(job)s
 ORDER BY t.state, t.domain_id LIMIT %(limit)s
 """  # noqa: S608 — constants
-_as_job_domain: Final = by_name(JobDomain)
+"""The beginning of the list of a job's domains."""
 
 
 def page(
@@ -61,12 +61,6 @@ def page(
         if len(rows) == limit and number + 1 < len(states):
             return Page(rows, (states[number + 1], 0))
     return Page(rows, None)
-
-
-def first(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[JobDomain]:
-    """Return the first domains of a job: the beginning of its list, in one statement."""
-    with connection.cursor(row_factory=_as_job_domain) as cursor:
-        return cursor.execute(_FIRST, {"job": job_id, "limit": limit}).fetchall()
 
 
 def _position(state: str | None, after: Key | None) -> tuple[str, Key | None]:

@@ -16,8 +16,9 @@ from holdfast.db.combined_query import as_record, fetch_combined
 from holdfast.db.explain import HELD_FOR
 from holdfast.db.workers import ACTIVITIES
 from holdfast.errors import NotFound
+from holdfast.jobs.queries.job_domains import FIRST
 from holdfast.jobs.queries.jobs import SOME_JOBS
-from holdfast.jobs.records import Job, UrlSources
+from holdfast.jobs.records import Job, JobDomain, UrlSources
 from holdfast.model.activity import Activity
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome
 from holdfast.sitemaps import queries as sitemaps
@@ -76,6 +77,7 @@ _NOW: Final = {
     "held": _HELD_COUNT,
     "activities": ACTIVITIES,
     "logged": _PACE_NOW,
+    "domains": FIRST,
 }
 """All of `JobNow`, as one statement."""
 _CRAWL: Final = """
@@ -209,6 +211,8 @@ class JobNow:
     """By worker."""
     logged: tuple[int, int]
     """The pages, and the outcomes of any kind, that the log has of the open crawl within the span."""
+    domains: list[JobDomain]
+    """The first ones of its list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +301,9 @@ def figures(connection: psycopg.Connection, job_id: int, *, silence: timedelta) 
     return as_record(JobFigures, {**job, "domains": {row["status"]: row["domains"] for row in rows}, **sums})
 
 
-def now(connection: psycopg.Connection, job_id: int, span: timedelta, *, silence: timedelta) -> JobNow:
-    """What moves of a job at this moment, in one statement; NotFound if it was deleted. `span`: of the log."""
-    values = {"jobs": [job_id], "job": job_id, "silence": silence, "span": span, "pages": sorted(PAGES)}
+def now(connection: psycopg.Connection, job_id: int, span: timedelta, *, limit: int, silence: timedelta) -> JobNow:
+    """What moves of a job at this moment, in one statement; NotFound if it was deleted. `span`: of the log; `limit`: of domains."""
+    values = {"jobs": [job_id], "job": job_id, "limit": limit, "silence": silence, "span": span, "pages": sorted(PAGES)}
     found = fetch_combined(connection, _NOW, values)
     if not found["job"] or not found["state"]:
         raise NotFound(f"There is no job {job_id} any more.")
@@ -318,6 +322,7 @@ def now(connection: psycopg.Connection, job_id: int, span: timedelta, *, silence
         as_record(JobFigures, {**found["state"][0], **sums, **held}),
         {row["name"]: Activity.from_json(row["activity"], row["age"] or 0.0) for row in found["activities"]},
         (logged["pages"], logged["urls"]),
+        [as_record(JobDomain, row) for row in found["domains"]],
     )
 
 
