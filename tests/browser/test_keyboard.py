@@ -104,8 +104,8 @@ OTHER_STATES = {
     *("POST /tasks/{id}/restart-parsing", "POST /users/{name}/enable", "POST /users/{name}/sessions/end"),
     "POST /webhooks/retry",
 }
-"""Forms of states that the furnished store has not: a paused job or task, a second session, messages that were given up. Their buttons are made by the same macros;
-the preview of a scope is applied by keyboard below."""
+"""Forms of states that the furnished store has not: a paused job or task, a second session, messages that were given up.
+Their buttons are made by the same macros; the preview of a scope is applied by keyboard below."""
 
 
 @pytest.fixture(scope="module")
