@@ -18,7 +18,7 @@ from holdfast.archive.reader import ArchiveDamaged
 from holdfast.atomic_file import AtomicFile
 from holdfast.control.listings import resolve_names
 from holdfast.db.connection import Database
-from holdfast.errors import NotFound
+from holdfast.errors import ImageStoreUnavailable, NotFound
 from holdfast.images import queries
 from holdfast.images.records import ExportedImage
 
@@ -69,6 +69,11 @@ class ImageExporter:
                     done.rows += len(rows)
                     yield done
             file.complete()
+        except ImageStoreUnavailable as problem:
+            raise ImageStoreUnavailable(
+                f"{problem} {done.copied:,} of {done.images:,} images were copied before; the same command copies what is missing "
+                f"and then writes {metadata.name}."
+            ) from None
         finally:
             file.discard()
         yield done

@@ -161,7 +161,9 @@ def _of_objects(nodes: Iterable[LexborNode]) -> Iterator[FoundImage]:
         attributes = node.attributes
         is_image = (attributes.get("type") or "").strip().lower().startswith("image/")
         if is_image and (href := _href(attributes.get("data"))):
-            yield FoundImage(href, "object", "", _number(attributes.get("width")), _number(attributes.get("height")), None)
+            yield FoundImage(
+                href, "object", "", _number(attributes.get("width")), _number(attributes.get("height")), None
+            )
 
 
 def _of_metas(nodes: Nodes) -> Iterator[FoundImage]:
