@@ -4,6 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 import typer
+from pydantic import ValidationError
 
 from holdfast import factories
 from holdfast.archive.image_store import S3_PREFIX, ImageStore, S3ImageStore
@@ -22,7 +23,13 @@ def export_images(context: CommandContext, target: str, *, job: str | None, doma
     settings = context.settings
     if target.startswith(S3_PREFIX):
         given = settings.images.model_dump() | {"store": target}
-        store: ImageStore = S3ImageStore(Images.model_validate(given))
+        try:
+            store: ImageStore = S3ImageStore(Images.model_validate(given))
+        except ValidationError:
+            # Without the error as its cause: it would quote the settings.
+            raise UsageError(
+                f"{target!r} is no target: s3://bucket or s3://bucket/prefix; a bucket has 3 to 63 characters."
+            ) from None
         metadata = Path(METADATA)
         if metadata.exists():
             raise UsageError(f"{METADATA} exists in this folder, where the metadata go; move it away.")
