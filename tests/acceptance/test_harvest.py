@@ -49,20 +49,18 @@ def test_images_and_documents_are_those_on_disk(
     reasons = Counter(reason(disk, file, set(documents.values())) for file in disk.files())
     kinds = Counter(file.suffix for file in documents.values())
     asked = Counter(unquote(request.path) for request in requests)
-    report(
-        "\n".join(
-            [
-                f"{tree}: {len(list(disk.files()))} files on disk, {len(requests)} requests",
-                f"  pages: {len(pages)} of {len(disk.pages)}",
-                f"  images: {len({image for _, image in shown})} URLs, {len(files)} different files, on "
-                f"{len({page for page, _ in shown})} pages, {len(stored)} of {len(expected)} pairs of page and file",
-                f"  documents: {len(of_documents)} of {len(documents)} ({', '.join(f'{n} {s}' for s, n in sorted(kinds.items())) or 'none'})",
-                "  every file on disk:",
-                *(f"    {number:>5}  {why}" for why, number in sorted(reasons.items())),
-                f"the last lines of `holdfast crawl`:\n{crawled.said.strip()}",
-            ]
-        )
-    )
+    found = ", ".join(f"{number} {suffix}" for suffix, number in sorted(kinds.items())) or "none"
+    images = f"{len({image for _, image in shown})} URLs, {len(files)} different files"
+    lines = [
+        f"{tree}: {len(list(disk.files()))} files on disk, {len(requests)} requests",
+        f"  pages: {len(pages)} of {len(disk.pages)}",
+        f"  images: {images}; {len(stored)} of {len(expected)} pairs of page and file",
+        f"  documents: {len(of_documents)} of {len(documents)} ({found})",
+        "  every file on disk:",
+        *(f"    {number:>5}  {why}" for why, number in sorted(reasons.items())),
+        f"the last lines of `holdfast crawl`:\n{crawled.said.strip()}",
+    ]
+    report("\n".join(lines))
     assert not [why for why in reasons if why.startswith("NOT EXPLAINED")]
     assert max(asked.values()) == 1
     holdfast.verify()

@@ -1,4 +1,7 @@
-"""moto's S3 server as a program: `object_store_program.py PORT [RECORD]`. With a file to record to, it has after a kill what it had before."""
+"""moto's S3 server as a program: `object_store_program.py PORT [RECORD]`.
+
+With a file to record to, it has after a kill what it had before.
+"""
 
 import base64
 import io
@@ -9,8 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from moto.moto_proxy.proxy3 import MotoRequestHandler
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from moto.server import MotoRequestHandler
 from werkzeug.serving import run_simple
 from werkzeug.test import Client
 
