@@ -464,9 +464,10 @@ class BatchWriter:
         self.problem = WriteProblem(what, why, since)
 
     def _end_problem(self) -> None:
+        """Say in the log that it is over. Before: it may be that there is none."""
         if self.problem is not None:
             seconds = (datetime.now(UTC) - self.problem.since).total_seconds()
-            log.warning("the crawl goes on after %.0f s in which %s", seconds, self.problem.what)
+            log.warning("over after %.0f s: %s; fetching goes on", seconds, self.problem.what)
         self.problem = None
 
     def _write_images(self, images: Sequence[tuple[UrlOutcome, ImageFile]]) -> None:

@@ -12,7 +12,7 @@ from holdfast.api.forms import Form, read_form
 from holdfast.api.pagination import CursorText, decode_list_cursor
 from holdfast.api.request_types import Domain as DomainName
 from holdfast.api.responses import log_failures
-from holdfast.control.explain_text import BLOCKED, CAN_NOT, visit_wait
+from holdfast.control.explain_text import BLOCKED, CAN_NOT
 from holdfast.dashboard import text
 from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context, PageContext, query
@@ -244,7 +244,7 @@ def _holder(services: AppServices, facts: DomainDetails) -> Mapping[str, Any] | 
     origins = tuple(f"{scheme}://{www}{facts.domain}/" for scheme in ("https", "http") for www in ("", "www."))
     return {
         "worker": worker,
-        "waits": [visit_wait(wait) for wait in activity.waits if wait.domain == facts.domain],
+        "waits": [wait for wait in activity.waits if wait.domain == facts.domain],
         "fetching": [one for one in activity.fetching if one.url.startswith(origins)],
     }
 
