@@ -115,7 +115,6 @@ def _live_job(
         requests += activity.requests.get(figures.job_id, 0)
         fetching += [fetch for fetch in activity.fetching if fetch.job_id == figures.job_id]
         waits += [live_wait(wait) for wait in activity.waits if wait.job_id == figures.job_id]
-    waits = list(dict.fromkeys(waits))  # all domains of a worker wait for its store
     waits.sort(key=lambda wait: wait.meant)
     fetching.sort(key=lambda fetch: -fetch.seconds)
     of_job = _waits_of_job(figures)
@@ -152,7 +151,7 @@ def progress(database: Database, jobs: Sequence[Job]) -> dict[int, JobProgress]:
             if figures.open and figures.workers and not (requests or waits) and figures.state in RUNNABLE:
                 waits += _waits_for_other_jobs(connection, figures)
             texts = [wait.what if wait.change is None else f"{wait.what}; {wait.change}" for wait in waits]
-            found[job.id] = JobProgress(**asdict(job), requests=requests, waits=list(dict.fromkeys(texts)))
+            found[job.id] = JobProgress(**asdict(job), requests=requests, waits=texts)
         return found
 
 

@@ -129,7 +129,6 @@ def _activity(found: Overview) -> list[tuple[str, str]]:
     if requests:
         fields.append(("Fetching", f"{pluralize(requests, 'request')} in flight"))
         fields += [("", url) for url in fetching[:_MAX_LINES]]
-    waits = list(dict.fromkeys(waits))
     fields += [("Waits" if not number else "", wait) for number, wait in enumerate(waits[:_MAX_LINES])]
     if len(waits) > _MAX_LINES:
         fields.append(("", f"and {len(waits) - _MAX_LINES:,} more"))

@@ -4,7 +4,6 @@ from contextlib import closing
 from pathlib import Path
 
 import typer
-from pydantic import ValidationError
 
 from holdfast import factories
 from holdfast.archive.image_store import S3_PREFIX, ImageStore, S3ImageStore
@@ -25,7 +24,7 @@ def export_images(context: CommandContext, target: str, *, job: str | None, doma
         given = settings.images.model_dump() | {"store": target}
         try:
             store: ImageStore = S3ImageStore(Images.model_validate(given))
-        except ValidationError:
+        except ValueError:
             # Without the error as its cause: it would quote the settings.
             raise UsageError(
                 f"{target!r} is no target: s3://bucket or s3://bucket/prefix; a bucket has 3 to 63 characters."
