@@ -181,10 +181,13 @@ def storage_service(settings: Settings, db: Database) -> "StorageService":
 def worker_config(
     settings: Settings, db: Database, name: str, job_id: int | None, parser_file: Path | None = None
 ) -> "WorkerConfig":
-    """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder."""
+    """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder. Raises
+    UsageError, SettingsError."""
     from holdfast.control.secret_box import SecretBox
     from holdfast.crawler.worker_context import WorkerConfig
 
+    if settings.images.store is not None:
+        image_store(settings)  # a file of credentials that cannot be read is found now, not with the first image
     return WorkerConfig(
         settings=settings,
         database=db,

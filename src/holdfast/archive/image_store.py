@@ -41,6 +41,7 @@ _AT_ONCE: Final = 8
 """Files that are sent to an S3-compatible store at the same time."""
 _STATUS: Final = re.compile(r"status: ?([0-9]{3})|\b([45][0-9]{2}) [A-Z][a-z]")
 _MAX_CREDENTIALS: Final = 65_536
+_NO_BUCKET: Final = "there is no such bucket, and it is not created (images.store)"
 
 
 class ImageFile(NamedTuple):
@@ -473,7 +474,7 @@ class S3ImageStore:
         except FileNotFoundError as problem:
             if key is not None and "NoSuchBucket" not in str(problem):
                 raise NotFound(f"There is no file {key} in {self.place}.") from None
-            raise self._unavailable("there is no such bucket") from None
+            raise self._unavailable(_NO_BUCKET) from None
         except BaseError as problem:
             # Without the error as its cause: it may contain the server's answer, which names the access key.
             raise self._unavailable(_reason(problem)) from None
@@ -489,13 +490,13 @@ def _reason(problem: Exception) -> str:
     name = type(problem).__name__
     status = next((one or other for one, other in _STATUS.findall(text)), None)
     if "NoSuchBucket" in text:
-        return "there is no such bucket"
+        return _NO_BUCKET
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
         return "access is denied; check the credentials of the settings images.access_key or images.credentials_file"
     if "kind: Timeout" in text:
         return "it did not answer in time (images.store_timeout)"
     if "kind: Connect" in text:
-        return "no connection"
+        return "no connection (images.endpoint)"
     if status is not None:
         return f"it answered with status {status}"
     if "kind: " in text:

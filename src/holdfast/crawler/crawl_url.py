@@ -100,7 +100,8 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
         elif item.resource is Resource.IMAGE:
             outcome, image, file = await _check_image(context, item, result, outcome, replacement)
         if parsed is not None and outcome is Outcome.OK and not parsed.nofollow:
-            found += context.sitemaps.linked(item, parsed.base, parsed.sitemaps + parsed.feeds)
+            # First: a feed that is also a link is read as a feed, like an image below.
+            found = context.sitemaps.linked(item, parsed.base, parsed.sitemaps + parsed.feeds) + found
         found += context.sitemaps.take()
         context.fetcher.settle(request, result, outcome)  # what it says about a proxy
         row = _row(context, item, result, parsed, outcome)

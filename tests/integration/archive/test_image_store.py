@@ -231,7 +231,7 @@ def test_the_server_goes_away_and_comes_back(
     ):
         with pytest.raises(
             ImageStoreUnavailable,
-            match=r"^The images in s3://pictures/c at http://127\.0\.0\.1:\d+ cannot be used: no connection\.$",
+            match=r"^The images in s3://pictures/c at http://127\.0\.0\.1:\d+ cannot be used: no connection \(images\.endpoint\)\.$",
         ):
             call()
     server.start()

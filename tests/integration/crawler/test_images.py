@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from holdfast.frontier import queries
+from holdfast.frontier.records import UrlFilter
 from holdfast.jobs import summary
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import MISSING, Page, Pages, html, moved
@@ -62,6 +64,7 @@ def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pa
         assert crawls.crawl(site.url(), images=True).completed
         host, other = f"localhost:{site.port}", f"cdn.localhost:{site.port}"
         asked = site.paths()
+        paths = {path.partition("/")[2] and f"/{path.partition('/')[2]}" for path in site.answers}
     assert crawls.total() == 2, "images are no pages"
     said = list(summary.lines(summary.summarize_job(crawls.connection, job)))
     assert said[0] == f"Images: 3 images are stored (`holdfast images list --job {job.name}`)."
@@ -78,6 +81,11 @@ def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pa
         [(one, ""), (one, "b"), (two, ""), (two, "b"), (three, "b")]
     )
     assert {kind for *_, kind in rows} == {"discovery"}
+    shown = queries.page(
+        crawls.connection, UrlFilter(resource="image").given(), order="key", after=None, limit=100
+    ).rows
+    assert {row.url.partition(str(site.port))[2] for row in shown} == {path for path in paths if path.endswith(".png")}
+    assert {row.resource for row in shown} == {"image"}
     assert crawls.outcomes("%/page.png") == {site.url("/page.png"): ["bad_image"]}
     crawls.verify()
 
