@@ -334,6 +334,12 @@ def has_any(connection: psycopg.Connection) -> bool:
     return bool(row and row[0])
 
 
+def problems(connection: psycopg.Connection) -> dict[str, str | None]:
+    """Return why what the URL of an image led to is not stored, for each URL that was fetched; None: it is stored."""
+    rows = connection.execute("SELECT url, problem FROM image_urls WHERE fetched_at IS NOT NULL ORDER BY url")
+    return dict(rows.fetchall())
+
+
 def known_files(connection: psycopg.Connection, hashes: Sequence[bytes]) -> set[bytes]:
     """Return those of these hashes that are images."""
     rows = connection.execute(_KNOWN_FILES, {"hashes": array_params.keys(hashes)})

@@ -128,16 +128,10 @@ def forbidden_requests(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) ->
 
 
 def unknown_urls(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
-    """Requests for URLs that exist nowhere: neither expected nor robots.txt, a sitemap at the usual address, images or traps."""
+    """Requests for URLs that nothing asks for: neither expected nor robots.txt, a sitemap at the usual address or traps. The images of
+    pages are expected only of crawls that store them (`expected_images`)."""
     known = {page.url for page in expected}
-    return [
-        hit
-        for hit in hits
-        if hit.url not in known
-        and hit.path not in _BY_CUSTOM
-        and not hit.path.startswith("/img/")
-        and not is_trap(hit.path)
-    ]
+    return [hit for hit in hits if hit.url not in known and hit.path not in _BY_CUSTOM and not is_trap(hit.path)]
 
 
 def count_kinds(expected: Sequence[ExpectedPage]) -> Counter[UrlKind]:

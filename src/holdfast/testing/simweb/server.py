@@ -16,11 +16,11 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from holdfast.testing.simweb import access_log as log
-from holdfast.testing.simweb import render
+from holdfast.testing.simweb import image_bytes, render
 from holdfast.testing.simweb.connection import Connection, Request
 from holdfast.testing.simweb.render import Delivery, Response
 from holdfast.testing.simweb.site import page
-from holdfast.testing.simweb.spec import Address, SpecialUrl, Web
+from holdfast.testing.simweb.spec import Address, ImageKind, SpecialUrl, Web
 from holdfast.testing.simweb.url_names import chance
 
 TOKEN_HEADER: Final = "X-Simweb-Token"  # noqa: S105
@@ -81,8 +81,11 @@ class Server:
         cache_size = min(8192, max(64, _CACHE_BYTES // max(1, web.default.body_bytes)))
         self._cached = lru_cache(maxsize=cache_size)(self._make)
         self._site_of = lru_cache(maxsize=4096)(self._find_site)
-        if any(SpecialUrl.BOMB in site.odd for site in (web.default, *web.special.values())):
-            render.bomb()  # slow, so it is computed before the first request
+        sites = (web.default, *web.special.values())
+        if any(SpecialUrl.BOMB in site.odd or ImageKind.PACKED in site.image_kinds for site in sites):
+            render.bomb()  # slow, so it is computed before the first request; likewise
+        if any(ImageKind.VAST in site.image_kinds for site in sites):
+            image_bytes.vast()
 
     async def listen(self, port: int = 0, host: str = "127.0.0.1") -> Address:
         """After: sites are served on *port* (and the following ones if every site has its own); 0 = any free port."""
