@@ -6,8 +6,8 @@ rows of `image_urls` are where the two meet. All rows are written in the order o
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from holdfast.model.image import FetchedImage, ImageFacts, ImageLink, near_keys
 
 LOCK_ATTEMPTS: Final = 5
 """How often an image is inserted that `gc` deletes at the same moment."""
+_MAX_HOPS: Final = 20
+"""Redirects of an image that are followed in the rows of its URLs."""
 _SEEN_AGAIN: Final = timedelta(hours=1)
 """The least time between two updates of when an image was last seen: images on many pages would be written with every commit."""
 
@@ -29,8 +31,18 @@ ON CONFLICT DO NOTHING
 # The commit of a page whose image is not stored yet, and the commit of that image, wait for each other here: the later one sees what the
 # other did. A URL that led to an image needs no lock: the page finds the image, or the one that replaces it just now.
 _LOCK_URLS: Final = """
-SELECT url_key FROM image_urls WHERE url_key = ANY(%(keys)s::bytea[]) AND (image_id IS NULL OR url_key = ANY(%(fetched)s::bytea[]))
-ORDER BY url_key FOR {strength}
+SELECT url_key, moved_to IS NOT NULL FROM image_urls
+WHERE url_key = ANY(%(keys)s::bytea[]) AND (image_id IS NULL OR url_key = ANY(%(fetched)s::bytea[])) ORDER BY url_key FOR {strength}
+"""
+# Where URLs were redirected to at last. A chain is as long as crawls follow one, except where sites have changed since.
+_MOVED: Final = """
+WITH RECURSIVE hops AS (
+    SELECT url_key AS old, moved_to AS new, 1 AS hop FROM image_urls WHERE url_key = ANY(%(keys)s::bytea[]) AND moved_to IS NOT NULL
+    UNION ALL
+    SELECT h.old, u.moved_to, h.hop + 1 FROM hops h JOIN image_urls u ON u.url_key = h.new
+    WHERE u.moved_to IS NOT NULL AND h.hop < %(hops)s
+)
+SELECT DISTINCT ON (h.old) h.old, u.url_key, u.url FROM hops h JOIN image_urls u ON u.url_key = h.new ORDER BY h.old, h.hop DESC
 """
 _FIND: Final = "SELECT sha256, id FROM images WHERE sha256 = ANY(%(hashes)s::bytea[]) ORDER BY sha256 FOR KEY SHARE"
 _INSERT: Final = """
@@ -59,8 +71,9 @@ UPDATE images i SET near_duplicate_of = n.near FROM unnest(%(ids)s::bigint[], %(
 """
 _LEAD: Final = """
 UPDATE image_urls u SET fetched_at = clock_timestamp(), image_id = COALESCE(n.image_id, u.image_id), problem = n.problem,
-    detail = n.detail
-FROM unnest(%(keys)s::bytea[], %(images)s::bigint[], %(problems)s::text[], %(details)s::text[]) AS n(url_key, image_id, problem, detail)
+    detail = n.detail, moved_to = n.moved_to
+FROM unnest(%(keys)s::bytea[], %(images)s::bigint[], %(problems)s::text[], %(details)s::text[], %(targets)s::bytea[])
+    AS n(url_key, image_id, problem, detail, moved_to)
 WHERE u.url_key = n.url_key
 """
 _LINKS: Final = """
@@ -149,16 +162,21 @@ def record(
     image; domains that are not `own` have a wake with the images that are new to them. The caller adds `images_stored` to its own.
     """
     by_key = {one.image_key: one for one in sorted(fetched, key=lambda one: one.facts is not None)}
-    pages = {(one.domain_id, one.page_key, one.image_key): one for one in links}
+    links = list(links)
     result = RecordedImages()
-    if not by_key and not pages:
+    if not by_key and not links:
         return result
+    moved = {key: one.moved_to for key, one in sorted(by_key.items()) if one.moved_to is not None}
+    shown = {one.image_key for one in links} | {key for key, _ in moved.values()}
+    targets = _targets(connection, shown - by_key.keys(), moved)
+    followed = [_followed(one, targets) for one in links]
+    pages = {(one.domain_id, one.page_key, one.image_key): one for one in followed}
+    moved = {key: targets.get(key, target) for key, target in moved.items()}
     urls = {one.image_key: one.image_url for one in pages.values()} | {
         key: one.image_url for key, one in by_key.items()
     }
-    moved = {key: one.moved_to for key, one in sorted(by_key.items()) if one.moved_to is not None}
-    urls |= dict(moved.values())
-    _lock_urls(connection, urls, by_key)
+    urls |= dict(moved.values()) | dict(one.moved_to for one in by_key.values() if one.moved_to is not None)
+    _lock_urls(connection, urls, by_key, moved_later={one.image_key for one in followed} - by_key.keys())
     images = _store(connection, by_key.values(), near_distance, result)
     if by_key:
         rows = [by_key[key] for key in sorted(by_key)]
@@ -167,14 +185,15 @@ def record(
             "images": array_params.numbers(images.get(one.facts.sha256) if one.facts else None for one in rows),
             "problems": [one.problem for one in rows],
             "details": [one.detail[:500] or None for one in rows],
+            "targets": [one.moved_to and one.moved_to[0] for one in rows],
         }
         connection.execute(_LEAD, answers)
     found = _columns([pages[key] for key in sorted(pages)])
     if pages:
         connection.execute(_WAIT, found)
     if moved:
-        targets = [key for key, _ in moved.values()]
-        connection.execute(_MOVE, {"old": array_params.keys(moved), "new": array_params.keys(targets)})
+        ends = [key for key, _ in moved.values()]
+        connection.execute(_MOVE, {"old": array_params.keys(moved), "new": array_params.keys(ends)})
     led = sorted(by_key.keys() | {key for key, _ in moved.values()})
     seen = connection.execute(_SEE, {**found, "led": array_params.keys(led)}).fetchall()
     result.images_stored.update({domain_id: count for domain_id, _, count in seen if domain_id in own})
@@ -185,14 +204,49 @@ def record(
     return result
 
 
-def _lock_urls(connection: psycopg.Connection, urls: dict[bytes, str], fetched: Collection[bytes]) -> None:
-    """Before: nothing. After: each URL has a row, and no other transaction is between finding an image and waiting for it."""
+_Target = tuple[bytes, str]
+"""The key and the URL that a URL was redirected to."""
+
+
+def _targets(
+    connection: psycopg.Connection, fetched_before: Collection[bytes], moved: Mapping[bytes, _Target]
+) -> dict[bytes, _Target]:
+    """Where URLs were redirected to at last: those of `fetched_before` by earlier commits, and those that are `moved` by this one."""
+    keys = array_params.keys(sorted(fetched_before))
+    found = connection.execute(_MOVED, {"keys": keys, "hops": _MAX_HOPS}).fetchall() if fetched_before else []
+    known: dict[bytes, _Target] = {bytes(old): (bytes(new), url) for old, new, url in found} | dict(moved)
+    targets: dict[bytes, _Target] = {}
+    for key in known:
+        target = known[key]
+        for _ in range(_MAX_HOPS):
+            target = known.get(target[0], target)
+        targets[key] = target
+    return targets
+
+
+def _followed(link: ImageLink, targets: Mapping[bytes, _Target]) -> ImageLink:
+    """The link with the URL that its own was redirected to."""
+    target = targets.get(link.image_key)
+    return link if target is None else replace(link, image_key=target[0], image_url=target[1])
+
+
+def _lock_urls(
+    connection: psycopg.Connection,
+    urls: dict[bytes, str],
+    fetched: Collection[bytes],
+    *,
+    moved_later: Collection[bytes],
+) -> None:
+    """Before: nothing. After: each URL has a row, and no other transaction is between finding an image and waiting for it. Raises
+    SerializationFailure if one of `moved_later` was redirected at this moment: the batch is written again."""
     keys = sorted(urls)
     packed = array_params.keys(keys)
     connection.execute(_KNOW_URLS, {"keys": packed, "urls": [urls[key] for key in keys]})
     # One strength for all rows, in one statement: rows that are locked in two rounds would be locked in two orders.
     query = _LOCK_URLS.format(strength="NO KEY UPDATE" if fetched else "SHARE")
-    connection.execute(query, {"keys": packed, "fetched": array_params.keys(sorted(fetched))})
+    rows = connection.execute(query, {"keys": packed, "fetched": array_params.keys(sorted(fetched))})
+    if any(moved and bytes(key) in moved_later for key, moved in rows):
+        raise psycopg.errors.SerializationFailure("an image was redirected as its page was written")
 
 
 def _store(

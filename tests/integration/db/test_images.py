@@ -327,6 +327,54 @@ def test_garbage(database: Database, crawled: Crawled) -> None:
     crawled.check()
 
 
+@pytest.mark.parametrize("order", ["one by one", "together", "the end first"])
+def test_pages_have_the_image_that_a_chain_of_redirects_leads_to(crawled: Crawled, order: str) -> None:
+    def moved(old: str, new: str) -> FetchedImage:
+        return FetchedImage(url_key(old), old, problem="redirect", moved_to=(url_key(new), new))
+
+    first, second, end = (
+        moved("http://cdn/x", "http://cdn/y"),
+        moved("http://cdn/y", "http://cdn/z"),
+        fetched("http://cdn/z", "one"),
+    )
+    before = crawled.link(crawled.a, "http://a/1", "http://cdn/x")
+    crawled.record(before, own=(crawled.a,))
+    batches = [[first], [second], [end]] if order == "one by one" else [[end], [second], [first]]
+    for rows in [[first, second, end]] if order == "together" else batches:
+        crawled.record(*rows, own=(crawled.cdn,))
+    later = crawled.record(crawled.link(crawled.b, "http://b/1", "http://cdn/x"), own=(crawled.b,))
+    assert later.images_stored == {crawled.b: 1}
+    crawled.record(crawled.link(crawled.b, "http://b/2", "http://cdn/y"), own=(crawled.b,))
+    assert crawled.stored() == (1, 1)
+    assert [(page, image) for page, image, *_ in crawled.provenance()] == [
+        (page, "http://cdn/z") for page in ("http://a/1", "http://b/1", "http://b/2")
+    ]
+    crawled.check()
+    crawled.record(fetched("http://cdn/x", "two"), own=(crawled.cdn,))  # it is no redirect any more
+    crawled.record(crawled.link(crawled.b, "http://b/3", "http://cdn/x"), own=(crawled.b,))
+    assert crawled.provenance()[-1][1] == "http://cdn/x"
+    crawled.check()
+
+
+def test_a_page_that_meets_an_image_as_it_is_redirected_is_written_again(crawled: Crawled, database: Database) -> None:
+    crawled.record(crawled.link(crawled.a, "http://a/1", "http://cdn/x"), own=(crawled.a,))
+    moved = FetchedImage(
+        url_key("http://cdn/x"), "http://cdn/x", problem="redirect", moved_to=(url_key("http://cdn/z"), "http://cdn/z")
+    )
+    page = crawled.link(crawled.b, "http://b/1", "http://cdn/x")
+    with beside(database) as (other, thread), database.connect() as watch:
+        with crawled.connection.transaction():
+            images.record(crawled.connection, fetched=[moved], own=(crawled.cdn,), near_distance=5)
+            late = thread.submit(crawled.record, page, own=(crawled.b,), connection=other.connection)
+            assert wait_until_blocked(watch, other.connection, late)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            late.result()
+    crawled.record(page, own=(crawled.b,))
+    crawled.record(fetched("http://cdn/z", "one"), own=(crawled.cdn,))
+    assert crawled.stored() == (1, 1)
+    crawled.check()
+
+
 def test_a_removed_domain_takes_its_rows_along(crawled: Crawled) -> None:
     crawled.record(
         crawled.link(crawled.a, "http://a/1", "http://cdn/x"),
