@@ -280,6 +280,8 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
         tasks=TaskService(db, url_rules(settings), new_domains(settings), registrable=registrable),
         frontier=FrontierService(db, seed_importer(settings, db), rest=settings.cooldown.exhausted),
         pages=PageService(db, url_rules(settings), registrable),
-        verifier=Verifier(db, settings.politeness.retries, shared=settings.database_url is not None),
+        verifier=Verifier(
+            db, settings.politeness.retries, images=image_store(settings), shared=settings.database_url is not None
+        ),
         archive=archive_folder(settings),
     )

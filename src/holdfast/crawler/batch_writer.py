@@ -478,6 +478,7 @@ class BatchWriter:
                     assert self._open_image_store is not None  # noqa: S101 — who adds images gives the store
                     self._image_store = self._open_image_store()
                 keys = self._image_store.put_all([image for _, image in images])
+                store_id = self._image_store.store_id()
             except (OSError, HoldfastError) as problem:
                 self._set_problem("images cannot be stored", str(problem).removesuffix("."))
                 if self._stop.wait(DISK_RETRY_SECONDS):
@@ -486,7 +487,7 @@ class BatchWriter:
                 self._end_problem()
                 for (outcome, _), key in zip(images, keys, strict=True):
                     if outcome.image is not None:
-                        outcome.image = replace(outcome.image, file=key)
+                        outcome.image = replace(outcome.image, file=key, store_id=store_id)
                 return
 
 

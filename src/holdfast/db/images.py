@@ -46,10 +46,11 @@ SELECT DISTINCT ON (h.old) h.old, u.url_key, u.url FROM hops h JOIN image_urls u
 """
 _FIND: Final = "SELECT sha256, id FROM images WHERE sha256 = ANY(%(hashes)s::bytea[]) ORDER BY sha256 FOR KEY SHARE"
 _INSERT: Final = """
-INSERT INTO images (sha256, size, dhash, width, height, frames, animated, format, media_type, file)
+INSERT INTO images (sha256, size, dhash, width, height, frames, animated, format, media_type, file, store_id)
 SELECT * FROM unnest(%(hashes)s::bytea[], %(sizes)s::bigint[], %(dhashes)s::bigint[], %(widths)s::int[], %(heights)s::int[],
-                     %(frames)s::int[], %(animated)s::boolean[], %(formats)s::text[], %(types)s::text[], %(files)s::text[])
-    AS i(sha256, size, dhash, width, height, frames, animated, format, media_type, file)
+                     %(frames)s::int[], %(animated)s::boolean[], %(formats)s::text[], %(types)s::text[], %(files)s::text[],
+                     %(stores)s::text[])
+    AS i(sha256, size, dhash, width, height, frames, animated, format, media_type, file, store_id)
 ORDER BY sha256
 ON CONFLICT DO NOTHING RETURNING id, dhash
 """
@@ -254,7 +255,9 @@ def _store(
 ) -> dict[bytes, int]:
     """Insert the images that are not known; returns the ids of all by their hash. After: no other transaction deletes them."""
     files = {
-        one.facts.sha256: (one.facts, one.file) for one in fetched if one.facts is not None and one.file is not None
+        one.facts.sha256: (one.facts, one.file, one.store_id)
+        for one in fetched
+        if one.facts is not None and one.file is not None
     }
     if not files:
         return {}
@@ -294,8 +297,8 @@ def _mark_near(connection: psycopg.Connection, new: Sequence[tuple[int, int | No
     return len(near)
 
 
-def _image_columns(images: Sequence[tuple[ImageFacts, str]]) -> dict[str, Any]:
-    facts = [one for one, _ in images]
+def _image_columns(images: Sequence[tuple[ImageFacts, str, str | None]]) -> dict[str, Any]:
+    facts = [one for one, _, _ in images]
     return {
         "hashes": array_params.keys(one.sha256 for one in facts),
         "sizes": array_params.numbers(one.size for one in facts),
@@ -306,7 +309,8 @@ def _image_columns(images: Sequence[tuple[ImageFacts, str]]) -> dict[str, Any]:
         "animated": array_params.numbers(one.animated for one in facts),
         "formats": [one.format for one in facts],
         "types": [one.media_type for one in facts],
-        "files": [file for _, file in images],
+        "files": [file for _, file, _ in images],
+        "stores": [store for _, _, store in images],
     }
 
 
@@ -351,7 +355,7 @@ DELETE FROM image_links WHERE ctid = ANY(ARRAY(SELECT ctid FROM image_links WHER
 """
 _KNOWN_FILES: Final = "SELECT sha256 FROM images WHERE sha256 = ANY(%(hashes)s::bytea[])"
 _REFERENCES: Final = """
-SELECT id, sha256, file FROM images WHERE id > %(after)s AND file IS NOT NULL ORDER BY id LIMIT %(chunk)s
+SELECT id, sha256, file, store_id FROM images WHERE id > %(after)s AND file IS NOT NULL ORDER BY id LIMIT %(chunk)s
 """
 CHUNK: Final = 1000
 LINK_AGE: Final = timedelta(days=30)
