@@ -536,6 +536,6 @@ def mark_unstorable(batch: CommitBatch, why: str) -> None:
         f"cannot be stored: {why[:300]}",
     )
     outcome.page, outcome.retry_in, outcome.proxy = None, None, None
-    outcome.sitemap, outcome.image, outcome.image_links = None, None, ()
+    outcome.sitemap, outcome.image, outcome.image_links, outcome.maybe_image = None, None, (), False
     batch.parts[0].found.clear()
     batch.parts[0].other_uses.clear()

@@ -108,6 +108,7 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
         row.sitemap = sitemap
         if row.state is not UrlState.WAITING:
             row.image = image
+            row.maybe_image = is_page and outcome is Outcome.WRONG_TYPE and context.job.spec.images
         if parsed is not None and parsed.found_images and outcome is Outcome.OK:
             images, row.image_links = images_of(
                 item, parsed, context.links, domain_id=context.results.domain_id, job_id=context.job.id

@@ -15,7 +15,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast.db import array_params
+from holdfast.model.commit_batch import IMAGE_PRIORITY
 from holdfast.model.image import FetchedImage, ImageFacts, ImageLink, near_keys
+from holdfast.model.outcome import JUDGED_AT_LINK, Outcome
 
 LOCK_ATTEMPTS: Final = 5
 """How often an image is inserted that `gc` deletes at the same moment."""
@@ -134,6 +136,18 @@ INSERT INTO domain_wakes (domain_id, job_id, inserted, images_stored)
 SELECT w.domain_id, w.job_id, 0, w.images FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(images)s::int[])
     AS w(domain_id, job_id, images) JOIN domains d ON d.id = w.domain_id ORDER BY w.domain_id
 """
+# The page and the link may be committed at one moment: after the locks on their URL the later of the two sees the other.
+_REOPEN: Final = f"""
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_key, priority, hops)
+SELECT f.domain_id, f.job_id, 0, f.url_key, {IMAGE_PRIORITY}, f.hops
+FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]) AS k(domain_id, job_id, url_key)
+JOIN url_frontier f ON f.domain_id = k.domain_id AND f.job_id = k.job_id AND f.url_key = k.url_key
+WHERE f.resource IS NULL AND (
+    (f.state = 'done' AND split_part(f.reason, ':', 1) = '{Outcome.WRONG_TYPE}')
+    OR (f.state = 'denied' AND split_part(f.reason, ':', 1) = ANY(%(judged)s::text[])))
+  AND EXISTS (SELECT FROM image_links l WHERE l.image_key = f.url_key AND l.job_id = f.job_id)
+ORDER BY f.domain_id, f.job_id, f.url_key
+"""  # noqa: S608 — composed of constants only
 
 
 @dataclass(slots=True)
@@ -153,10 +167,12 @@ def record(
     *,
     links: Iterable[ImageLink] = (),
     fetched: Iterable[FetchedImage] = (),
+    linked: Mapping[bytes, str] | None = None,
     own: Collection[int],
     near_distance: int,
 ) -> RecordedImages:
-    """Record the images on pages (`links`), and what URLs of images led to (`fetched`).
+    """Record the images on pages (`links`), and what URLs of images led to (`fetched`). `linked`: URLs that were fetched as links and left
+    out by their type, by key; only locked here, for `reopen`.
 
     Before: the domains `own` passed the fence of this transaction, which has touched no row of images yet; the files of `fetched` are on
     disk. After (with its commit): each image is one row; each page with an image that is stored is a row of provenance, or waits for its
@@ -165,7 +181,8 @@ def record(
     by_key = {one.image_key: one for one in sorted(fetched, key=lambda one: one.facts is not None)}
     links = list(links)
     result = RecordedImages()
-    if not by_key and not links:
+    linked = linked or {}
+    if not by_key and not links and not linked:
         return result
     moved = {key: one.moved_to for key, one in sorted(by_key.items()) if one.moved_to is not None}
     shown = {one.image_key for one in links} | {key for key, _ in moved.values()}
@@ -173,11 +190,13 @@ def record(
     followed = [_followed(one, targets) for one in links]
     pages = {(one.domain_id, one.page_key, one.image_key): one for one in followed}
     moved = {key: targets.get(key, target) for key, target in moved.items()}
-    urls = {one.image_key: one.image_url for one in pages.values()} | {
+    urls = {**linked, **{one.image_key: one.image_url for one in pages.values()}} | {
         key: one.image_url for key, one in by_key.items()
     }
     urls |= dict(moved.values()) | dict(one.moved_to for one in by_key.values() if one.moved_to is not None)
-    _lock_urls(connection, urls, by_key, moved_later={one.image_key for one in followed} - by_key.keys())
+    _lock_urls(
+        connection, urls, by_key.keys() | linked.keys(), moved_later={one.image_key for one in followed} - by_key.keys()
+    )
     images = _store(connection, by_key.values(), near_distance, result)
     if by_key:
         rows = [by_key[key] for key in sorted(by_key)]
@@ -203,6 +222,18 @@ def record(
         connection.execute(_WAKE, {"domains": list(domains), "jobs": list(jobs), "images": list(counts)})
     connection.execute(_SEEN_AT, {"keys": array_params.keys(sorted(urls)), "pause": _SEEN_AGAIN})
     return result
+
+
+def reopen(connection: psycopg.Connection, urls: Sequence[tuple[int, int, bytes]]) -> None:
+    """Ask for another fetch, as images, of URLs that pages show and that were links before. `urls`: domain, job and key.
+
+    Before: `record` has locked them in this transaction, and their outcomes are written. After: those that were left out by their type, or
+    denied because of their link, and for which a page of the job waits, have a wake; their holder folds it.
+    """
+    if urls:
+        domains, jobs, keys = zip(*urls, strict=True)
+        parameters = {"domains": list(domains), "jobs": list(jobs), "keys": array_params.keys(keys)}
+        connection.execute(_REOPEN, parameters | {"judged": sorted(JUDGED_AT_LINK)})
 
 
 _Target = tuple[bytes, str]

@@ -375,6 +375,41 @@ def test_a_page_that_meets_an_image_as_it_is_redirected_is_written_again(crawled
     crawled.check()
 
 
+def test_a_page_and_a_link_to_its_image_at_one_moment_wake_the_link_once(crawled: Crawled, database: Database) -> None:
+    url = "http://cdn/x"
+    where = (crawled.cdn, crawled.store.job, url_key(url))
+    crawled.connection.execute(
+        "INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority) VALUES (%s, %s, %s, %s, 1, 5)",
+        (*where, url),
+    )
+    page = crawled.link(crawled.a, "http://a/1", url)
+
+    def show(connection: psycopg.Connection) -> None:
+        with connection.transaction():
+            images.record(connection, links=[page], own=(crawled.a,), near_distance=5)
+            images.reopen(connection, [where])
+
+    with beside(database) as (other, thread), database.connect() as watch:
+        with crawled.connection.transaction():
+            images.record(crawled.connection, linked={url_key(url): url}, own=(crawled.cdn,), near_distance=5)
+            late = thread.submit(show, other.connection)
+            assert wait_until_blocked(watch, other.connection, late)
+            crawled.connection.execute(
+                "UPDATE url_frontier SET state = 'done', reason = 'wrong_type: image/png' WHERE url = %s", (url,)
+            )
+            images.reopen(crawled.connection, [where])
+        late.result()
+    wakes = crawled.connection.execute("SELECT domain_id, again_key FROM domain_wakes").fetchall()
+    assert wakes == [(crawled.cdn, url_key(url))]
+    sweeper.sweep(crawled.connection, run_silence=LEASE)
+    row = crawled.connection.execute(
+        "SELECT state::text, resource::text, priority FROM url_frontier WHERE url = %s", (url,)
+    )
+    assert row.fetchone() == ("waiting", "image", 0)
+    images.reopen(crawled.connection, [where])
+    assert crawled.connection.execute("SELECT count(*) FROM domain_wakes").fetchone() == (0,)
+
+
 def test_a_removed_domain_takes_its_rows_along(crawled: Crawled) -> None:
     crawled.record(
         crawled.link(crawled.a, "http://a/1", "http://cdn/x"),
