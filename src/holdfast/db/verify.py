@@ -210,9 +210,13 @@ STRUCTURE: Final[dict[str, str]] = {
         WHERE (COALESCE(counted, 0), COALESCE(listed, 0)) IS DISTINCT FROM (COALESCE(found, 0), COALESCE(found, 0))
           AND domain_id NOT IN (SELECT id FROM domains WHERE removed_at IS NOT NULL)
     """,
-    "I11 no page waits for an image that is stored, or for a URL that was redirected": """
+    "I11 no page waits for an image that is stored": """
         SELECT l.domain_id, l.job_id, l.image_key FROM image_links l JOIN image_urls u ON u.url_key = l.image_key
-        WHERE u.image_id IS NOT NULL OR u.moved_to IS NOT NULL
+        WHERE u.image_id IS NOT NULL
+    """,
+    "I11 no page waits for a URL of an image that was redirected": """
+        SELECT l.domain_id, l.job_id, l.image_key FROM image_links l JOIN image_urls u ON u.url_key = l.image_key
+        WHERE u.moved_to IS NOT NULL
     """,
     "I13 no URL was tried more often than `politeness.retries` allows": """
         SELECT domain_id, job_id, url_key, attempts FROM url_frontier WHERE attempts > %(attempts)s

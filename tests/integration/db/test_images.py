@@ -83,7 +83,7 @@ class Crawled:
 
     def check(self) -> None:
         found = list(verify.verify(self.connection, retries=3, checks=_CHECKS))
-        assert len(found) == 4
+        assert len(found) == 5
         assert [one for one in found if one.faults] == []
 
 
