@@ -36,7 +36,7 @@ _LOCK_URLS: Final = """
 SELECT url_key, moved_to IS NOT NULL FROM image_urls
 WHERE url_key = ANY(%(keys)s::bytea[]) AND (image_id IS NULL OR url_key = ANY(%(fetched)s::bytea[])) ORDER BY url_key FOR {strength}
 """
-# Where URLs were redirected to at last. A chain is as long as crawls follow one, except where sites have changed since.
+# Where URLs were redirected to at last. Sites may redirect in a circle: such a chain has no end.
 _MOVED: Final = """
 WITH RECURSIVE hops AS (
     SELECT url_key AS old, moved_to AS new, 1 AS hop FROM image_urls WHERE url_key = ANY(%(keys)s::bytea[]) AND moved_to IS NOT NULL
@@ -44,7 +44,8 @@ WITH RECURSIVE hops AS (
     SELECT h.old, u.moved_to, h.hop + 1 FROM hops h JOIN image_urls u ON u.url_key = h.new
     WHERE u.moved_to IS NOT NULL AND h.hop < %(hops)s
 )
-SELECT DISTINCT ON (h.old) h.old, u.url_key, u.url FROM hops h JOIN image_urls u ON u.url_key = h.new ORDER BY h.old, h.hop DESC
+SELECT DISTINCT ON (h.old) h.old, u.url_key, u.url, u.moved_to IS NOT NULL
+FROM hops h JOIN image_urls u ON u.url_key = h.new ORDER BY h.old, h.hop DESC
 """
 _FIND: Final = "SELECT sha256, id FROM images WHERE sha256 = ANY(%(hashes)s::bytea[]) ORDER BY sha256 FOR KEY SHARE"
 _INSERT: Final = """
@@ -186,17 +187,17 @@ def record(
         return result
     moved = {key: one.moved_to for key, one in sorted(by_key.items()) if one.moved_to is not None}
     shown = {one.image_key for one in links} | {key for key, _ in moved.values()}
-    targets = _targets(connection, shown - by_key.keys(), moved)
+    targets, endless = _targets(connection, shown - by_key.keys(), moved)
     followed = [_followed(one, targets) for one in links]
     pages = {(one.domain_id, one.page_key, one.image_key): one for one in followed}
-    moved = {key: targets.get(key, target) for key, target in moved.items()}
+    moved = {key: targets[key] for key in moved if key in targets}
     urls = {**linked, **{one.image_key: one.image_url for one in pages.values()}} | {
         key: one.image_url for key, one in by_key.items()
     }
-    urls |= dict(moved.values()) | dict(one.moved_to for one in by_key.values() if one.moved_to is not None)
-    _lock_urls(
-        connection, urls, by_key.keys() | linked.keys(), moved_later={one.image_key for one in followed} - by_key.keys()
-    )
+    first_targets = {key: one.moved_to for key, one in by_key.items() if one.moved_to is not None and key in moved}
+    urls |= dict(moved.values()) | dict(first_targets.values())
+    known_ends = {one.image_key for one in followed} - by_key.keys() - endless
+    _lock_urls(connection, urls, by_key.keys() | linked.keys(), moved_later=known_ends)
     images = _store(connection, by_key.values(), near_distance, result)
     if by_key:
         rows = [by_key[key] for key in sorted(by_key)]
@@ -205,7 +206,7 @@ def record(
             "images": array_params.numbers(images.get(one.facts.sha256) if one.facts else None for one in rows),
             "problems": [one.problem for one in rows],
             "details": [one.detail[:500] or None for one in rows],
-            "targets": [one.moved_to and one.moved_to[0] for one in rows],
+            "targets": [first_targets[one.image_key][0] if one.image_key in first_targets else None for one in rows],
         }
         connection.execute(_LEAD, answers)
     found = _columns([pages[key] for key in sorted(pages)])
@@ -242,18 +243,24 @@ _Target = tuple[bytes, str]
 
 def _targets(
     connection: psycopg.Connection, fetched_before: Collection[bytes], moved: Mapping[bytes, _Target]
-) -> dict[bytes, _Target]:
-    """Where URLs were redirected to at last: those of `fetched_before` by earlier commits, and those that are `moved` by this one."""
+) -> tuple[dict[bytes, _Target], set[bytes]]:
+    """Where URLs were redirected to at last: those of `fetched_before` by earlier commits, and those that are `moved` by this one. Those
+    that are redirected in a circle are left out; they and their targets are the second value."""
     keys = array_params.keys(sorted(fetched_before))
     found = connection.execute(_MOVED, {"keys": keys, "hops": _MAX_HOPS}).fetchall() if fetched_before else []
-    known: dict[bytes, _Target] = {bytes(old): (bytes(new), url) for old, new, url in found} | dict(moved)
+    endless = {bytes(key) for old, new, _, goes_on in found if goes_on for key in (old, new)}
+    known: dict[bytes, _Target] = {bytes(old): (bytes(new), url) for old, new, url, goes_on in found if not goes_on}
+    known |= moved
     targets: dict[bytes, _Target] = {}
     for key in known:
         target = known[key]
         for _ in range(_MAX_HOPS):
             target = known.get(target[0], target)
-        targets[key] = target
-    return targets
+        if target[0] in known or target[0] in endless:
+            endless |= {key, target[0]}
+        else:
+            targets[key] = target
+    return targets, endless
 
 
 def _followed(link: ImageLink, targets: Mapping[bytes, _Target]) -> ImageLink:

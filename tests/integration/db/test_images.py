@@ -356,6 +356,29 @@ def test_pages_have_the_image_that_a_chain_of_redirects_leads_to(crawled: Crawle
     crawled.check()
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_images_that_are_redirected_in_a_circle_hold_up_nobody(crawled: Crawled, together: bool) -> None:
+    urls = [f"http://cdn/{name}" for name in "xyz"]
+    circle = [
+        FetchedImage(url_key(old), old, problem="redirect", moved_to=(url_key(new), new))
+        for old, new in zip(urls, [*urls[1:], urls[0]], strict=True)
+    ]
+    crawled.record(crawled.link(crawled.a, "http://a/1", urls[0]), own=(crawled.a,))
+    for rows in [circle] if together else [[one] for one in circle]:
+        crawled.record(*rows, own=(crawled.cdn,))
+    for number, url in enumerate(urls):
+        crawled.record(crawled.link(crawled.b, f"http://b/{number}", url), own=(crawled.b,))
+        crawled.check()
+    # Two workers may close a circle at one moment.
+    crawled.connection.execute("UPDATE image_urls SET moved_to = %s WHERE url = %s", (url_key(urls[1]), urls[0]))
+    crawled.connection.execute("UPDATE image_urls SET moved_to = %s WHERE url = %s", (url_key(urls[2]), urls[1]))
+    crawled.connection.execute("UPDATE image_urls SET moved_to = %s WHERE url = %s", (url_key(urls[0]), urls[2]))
+    crawled.record(crawled.link(crawled.b, "http://b/9", urls[1]), own=(crawled.b,))
+    crawled.record(fetched(urls[2], "one"), own=(crawled.cdn,))
+    crawled.record(crawled.link(crawled.b, "http://b/10", urls[0]), own=(crawled.b,))
+    assert ("http://b/10", urls[2]) in [row[:2] for row in crawled.provenance()]
+
+
 def test_a_page_that_meets_an_image_as_it_is_redirected_is_written_again(crawled: Crawled, database: Database) -> None:
     crawled.record(crawled.link(crawled.a, "http://a/1", "http://cdn/x"), own=(crawled.a,))
     moved = FetchedImage(

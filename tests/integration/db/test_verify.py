@@ -125,7 +125,10 @@ FAULTS: dict[str, tuple[str, ...]] = {
         _WAITING_LINK,
     ),
     "I11 no page waits for a URL of an image that was redirected": (
-        "INSERT INTO image_urls (url_key, url, moved_to) VALUES (substr(sha256('x'), 1, 16), 'x', substr(sha256('z'), 1, 16))",
+        (
+            "INSERT INTO image_urls (url_key, url, moved_to) VALUES (substr(sha256('x'), 1, 16), 'x', substr(sha256('z'), 1, 16)),"
+            " (substr(sha256('z'), 1, 16), 'z', NULL)"
+        ),
         _WAITING_LINK,
     ),
     "I13 no URL was tried more often than `politeness.retries` allows": ("UPDATE url_frontier SET attempts = 5",),
