@@ -1,4 +1,4 @@
--- 0035: where images are: the URL that one was redirected to, and the folder that its file is in.
+-- 0036: where images are: the URL that one was redirected to, and the folder that its file is in.
 
 ALTER TABLE image_urls ADD COLUMN moved_to bytea CHECK (octet_length(moved_to) = 16);
 COMMENT ON COLUMN image_urls.moved_to IS 'The key of the URL that it was redirected to when it was last fetched.';
