@@ -1,6 +1,7 @@
 """The judge, on hits that were made up: it must find what is wrong, and nothing else."""
 
 from collections import Counter
+from dataclasses import replace
 
 from holdfast.testing.simweb import log_checks
 from holdfast.testing.simweb.access_log import Hit
@@ -26,6 +27,12 @@ def test_too_close() -> None:
     hits = [_hit(0, "/robots.txt"), _hit(0.5), _hit(1.5), _hit(2.25), _hit(2.3, host=B)]
     assert [round(pair.gap, 3) for pair in log_checks.too_close(hits, 1.0)] == [0.5, 0.75]
     assert log_checks.too_close(hits, 0.5) == []
+
+
+def test_a_request_that_a_standing_server_read_late_is_not_held_against_the_next_one() -> None:
+    earlier, later = replace(_hit(1.3), late=0.3), _hit(2.1)
+    assert log_checks.too_close([earlier, later], 1.0) == []
+    assert [round(pair.gap, 3) for pair in log_checks.too_close([earlier, replace(later, late=0.3)], 1.2)] == [0.8]
 
 
 def test_most_at_once() -> None:

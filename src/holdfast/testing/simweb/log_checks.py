@@ -39,11 +39,14 @@ def gaps(hits: Iterable[Hit], host: str) -> list[float]:
 
 
 def too_close(hits: Iterable[Hit], delay: float) -> list[TooClose]:
-    """Pairs of consecutive requests to a host that started less than *delay* seconds apart."""
+    """Pairs of consecutive requests to a host that started less than *delay* seconds apart.
+
+    A server that stood still reads a request late: the earlier one may have arrived before its time in the log, by `late` at most.
+    """
     found = []
     for requests in by_host(hits).values():
         for earlier, later in pairwise(requests):
-            if later.at - earlier.at < delay:
+            if later.at - (earlier.at - earlier.late) < delay:
                 found.append(TooClose(earlier, later, later.at - earlier.at))
     return found
 
