@@ -20,8 +20,8 @@ from holdfast.testing.simweb import image_bytes, render
 from holdfast.testing.simweb.connection import Connection, Request
 from holdfast.testing.simweb.render import Delivery, Response
 from holdfast.testing.simweb.site import page
-from holdfast.testing.simweb.stalls import Stalls
 from holdfast.testing.simweb.spec import Address, ImageKind, SpecialUrl, Web
+from holdfast.testing.simweb.stalls import Stalls
 from holdfast.testing.simweb.url_names import chance
 
 TOKEN_HEADER: Final = "X-Simweb-Token"  # noqa: S105
