@@ -50,6 +50,8 @@ CONFINED = {
     "aiodns": {"fetch"},
     "pycares": {"fetch"},
     "selectolax": {"parse"},
+    "resiliparse": set[str](),  # a peer of the benchmarks: as a feature of ours its text did not help (ADR 0078)
+    "trafilatura": set[str](),
     "PIL": {"parse"},
     "obstore": {"archive"},
     "isal": {"archive"},
