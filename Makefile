@@ -13,7 +13,7 @@ SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes: where a container's image forbids it, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup crawl test fast t lint ready unit coverage prove accept bench bench-cost bench-scale bench-store bench-api bench-dashboard screenshots chromium clean
+.PHONY: help setup crawl test fast t lint ready unit coverage prove accept bench bench-cost bench-scale bench-store bench-api bench-dashboard bench-text screenshots chromium clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -74,6 +74,10 @@ bench-api: setup  ## The API under load while workers are killed, and how exact 
 
 bench-dashboard: setup chromium  ## Every page of the dashboard at a million pages: on the server, first paint, live views (about 15 minutes)
 	@$(BIN)/python -m benchmarks.dashboard
+
+bench-text: setup  ## Main content of real pages beside other extractors (gets them), and what is removed site by site (about 4 minutes)
+	@$(BIN)/python -m benchmarks.text
+	@$(BIN)/python -m benchmarks.site_text
 
 prove: setup     ## The long proofs, from where they were: hours of kills; COLUMN="one of four" for one, PROVE_KILLS=30 for fewer
 	@$(BIN)/python -m tests.prove --kills $(PROVE_KILLS) --column "$(COLUMN)"

@@ -1,5 +1,6 @@
 """Fixtures for all tests: one embedded server a session, one database a test."""
 
+import gc
 import itertools
 import logging
 import signal
@@ -32,7 +33,11 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure() -> None:
-    """Let processes that tests start hear Ctrl-C: a shell ignores SIGINT in what runs in its background, and children inherit that."""
+    """Let processes that tests start hear Ctrl-C: a shell ignores SIGINT in what runs in its background, and children inherit that.
+
+    The garbage collector is off while tests are collected: modules and tests stay, and there is a million objects of them.
+    """
+    gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -40,6 +45,12 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folders with the longest files go first and the quick unit tests stay last, so that the processes end at about the same time."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector search only what tests create."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -183,10 +183,13 @@ def storage_service(settings: Settings, db: Database) -> "StorageService":
 def worker_config(
     settings: Settings, db: Database, name: str, job_id: int | None, parser_file: Path | None = None
 ) -> "WorkerConfig":
-    """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder."""
+    """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder. Raises
+    UsageError, SettingsError."""
     from holdfast.control.secret_box import SecretBox
     from holdfast.crawler.worker_context import WorkerConfig
 
+    if settings.images.store is not None:
+        image_store(settings)  # a file of credentials that cannot be read is found now, not with the first image
     return WorkerConfig(
         settings=settings,
         database=db,
@@ -306,6 +309,8 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
         tasks=TaskService(db, url_rules(settings), new_domains(settings), registrable=registrable),
         frontier=FrontierService(db, seed_importer(settings, db), rest=settings.cooldown.exhausted),
         pages=PageService(db, url_rules(settings), registrable),
-        verifier=Verifier(db, settings.politeness.retries, shared=settings.database_url is not None),
+        verifier=Verifier(
+            db, settings.politeness.retries, images=image_store(settings), shared=settings.database_url is not None
+        ),
         archive=archive_folder(settings),
     )

@@ -12,6 +12,8 @@ TREES: Final = {
     "handbook": (Path("/usr/share/doc/debian-handbook/html"), "debian-handbook"),
 }
 """Folders of HTML files, and the packages that they come from."""
+HARVESTED: Final = TREES | {"history": (Path("/usr/share/doc/debian-history"), "debian-history")}
+"""Those, and one with PDFs."""
 
 
 def program(name: str) -> str | None:
@@ -22,4 +24,4 @@ def program(name: str) -> str | None:
 def missing() -> list[str]:
     """The packages that have to be installed."""
     programs = [package for name, package in PROGRAMS.items() if program(name) is None]
-    return programs + [package for folder, package in TREES.values() if not folder.is_dir()]
+    return programs + [package for folder, package in HARVESTED.values() if not folder.is_dir()]

@@ -154,11 +154,9 @@ SELECT at, pages + errors, pages, errors, pages * 41000, (pages + errors) * (180
     jsonb_build_object('200', pages, '404', errors / 2),
     '{"active": 7, "pending": 6, "exhausted": 3, "blocked": 2, "unreachable": 1}',
     ARRAY[0, 0, 0, pages / 4, pages / 2, pages / 4, errors, errors / 3]
-FROM (SELECT at, n, wave, (share * (360 + 190 * wave + n * 37 % 60))::bigint AS pages,
-          (share * (5 + 4 * wave + n * 13 % 7))::bigint AS errors
-      FROM (SELECT date_trunc('minute', now()) - n * interval '1 min' AS at, n, sin(n / 55.0) * 0.7 + sin(n / 11.0) * 0.3 AS wave,
-                CASE n WHEN 0 THEN extract(second FROM now()) / 60 ELSE 1 END AS share
-            FROM generate_series(0, 1500) n) minute) counted
+FROM (SELECT at, n, wave, (360 + 190 * wave + n * 37 % 60)::bigint AS pages, (5 + 4 * wave + n * 13 % 7)::bigint AS errors
+      FROM (SELECT date_trunc('minute', now()) - n * interval '1 min' AS at, n, sin(n / 55.0) * 0.7 + sin(n / 11.0) * 0.3 AS wave
+            FROM generate_series(2, 1500) n) minute) counted  -- the minutes since then are in _LATELY
 """
 
 
@@ -280,6 +278,9 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
         connection, FolderImageStore(archive.parent / "images"), page=names["url"], alt=made.name("A lamp", 200)
     )
     names["image"] = str(image)
+    connection.execute(
+        "UPDATE domains SET images_found = images_stored + 2, crawl_depth_reached = 1 WHERE domain = 'shop.example'"
+    )
     _other_domains(made)
     _tasks_and_products(made, names)
     _proxies(made, names)
@@ -332,6 +333,7 @@ def _crawl_shop(made: Furnishing) -> None:
         " WHERE job_id = %s",
         (shop.job,),
     )
+    connection.execute("UPDATE crawl_jobs SET created_at = now() - interval '4 days' WHERE id = %s", (shop.job,))
     connection.execute(
         "UPDATE crawl_runs SET status = 'completed', started_at = now() - interval '3 days 2 h', completed_at = now() - interval '3 days',"
         " pages_crawled = 26, bytes = 812345 WHERE id = %s",
@@ -357,7 +359,7 @@ def _crawl_shop(made: Furnishing) -> None:
     activity = Activity(
         {shop.job: 3},
         tuple(InFlightRequest(url, shop.job, 0.3) for url in articles[16:19]),
-        1,
+        2,
         (
             VisitWait("docs.example", shop.job, WaitKind.DELAY, 4.0),
             VisitWait("garden.example", shop.job, WaitKind.RETRY, 40.0, "503"),

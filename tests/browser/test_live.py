@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
+from holdfast.dashboard.live import SLOW_INTERVAL
 from tests.browser.chromium import Visitor
 from tests.browser.conftest import Serve
 
@@ -93,5 +94,5 @@ def test_selection_focus_scroll_and_open_tables_survive_updates(serve: Serve, vi
     crawls.connection.execute(
         "INSERT INTO stats_minute (at, requests, pages) VALUES (date_bin('1 minute', now() - interval '2 min', 'epoch'), 3000, 3000)"
     )
-    expect(page.locator("#chart-rate-desc")).to_contain_text("highest 50.0")
+    expect(page.locator("#chart-rate-desc")).to_contain_text("highest 50.0", timeout=(SLOW_INTERVAL + 5) * 1000)
     expect(table).to_have_attribute("open", "")

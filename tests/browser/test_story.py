@@ -81,7 +81,7 @@ def _create(page: Page, origin: str, seed: str) -> None:
     page.locator("#new-job [name=seeds]").fill(f"{seed}\nnot a url at all %%")
     page.locator("#new-job [name=delay]").fill("0.2")
     page.locator("#new-job [name=allow_private]").check()
-    page.get_by_role("button", name="Plan").click()
+    page.get_by_role("button", name="Show the plan").click()
     expect(page.locator("main")).to_contain_text("not a url at all")
     assert page.locator("#new-job [name=name]").input_value() == "shop", "the form is kept"
     page.locator("#new-job [name=seeds]").fill(seed)
@@ -127,7 +127,7 @@ def _retry(page: Page, origin: str) -> None:
     page.locator("main form button").first.click()
     expect(page.get_by_role("status").first).to_be_visible()
     page.goto(f"{origin}/jobs/shop")
-    expect(page.locator(".figure", has_text="Failed").locator(".value")).to_have_text("0", timeout=60_000)
+    expect(page.locator(".figure:has(.label:text-is('Failed')) .value")).to_have_text("0", timeout=60_000)
 
 
 def _read(page: Page, origin: str, seed: str) -> None:
@@ -146,8 +146,8 @@ def test_a_proxy_is_added_and_tested(dashboard: Dashboard, visitor: MakeVisitor)
     page = visitor(dashboard.origin).log_in("admin", dashboard.password)
     page.goto(f"{dashboard.origin}/proxies/new")
     page.locator("textarea[name=proxies]").fill("http://ann:secret-word@127.0.0.1:9")
-    page.get_by_label("It may have a private address").check()
-    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_label("Allow private addresses of the proxy").check()
+    page.get_by_role("button", name="Add the proxies").click()
     expect(page.get_by_role("status").filter(has_text="1 proxy")).to_be_visible()
     page.goto(f"{dashboard.origin}/proxies")
     page.locator("#proxies a").first.click()

@@ -8,7 +8,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -50,6 +50,19 @@ class Trials:
     folder: Path
     reference: Reference
     scenario: Scenario
+    scenario_with_images: Scenario
+    _references: list[Reference] = field(default_factory=list)
+
+    def reference_with_images(self, on_progress: OnProgress) -> Reference:
+        """The crawl without faults of the web with images; done when it is needed."""
+        if not self._references:
+            on_progress("the crawl without faults that stores images …")
+            sandbox = Sandbox(self.folder / "reference-images")
+            found = experiment.run_reference(self.scenario_with_images, sandbox)
+            if found.violations:
+                raise SystemExit("\n".join(found.violations))
+            self._references.append(found)
+        return self._references[0]
 
     def make(self, seed: int, kills: int, workers: int, *faults: Fault) -> Scenario:
         """The same web, other moments."""
@@ -68,7 +81,8 @@ def open_trials(on_progress: OnProgress) -> Iterator[Trials]:
     reference = experiment.run_reference(scenario, Sandbox(folder / "reference"))
     if reference.violations:
         raise SystemExit("\n".join(reference.violations))
-    yield Trials(folder, reference, scenario)
+    with_images = plans.make_scenario(seed=1, pages=PAGES, workers=1, kills=0, images=True)
+    yield Trials(folder, reference, scenario, with_images)
     if not any(folder.iterdir()):
         folder.rmdir()
 
@@ -101,6 +115,23 @@ def _by_signal(
     if faults == (Fault.FREEZE,) and not report.refusals:
         report.violations.append("void: no worker that woke up was refused anything")
     return _entry(report)
+
+
+def _with_images(seed: int, kills: int, workers: int, fault: Fault, trials: Trials, on_progress: OnProgress) -> Entry:
+    """A crawl that stores images is killed; the one without faults is another than that of the other columns."""
+    reference = trials.reference_with_images(on_progress)
+    made = plans.make_scenario(seed=seed, pages=PAGES, workers=workers, kills=kills, faults=(fault,), images=True)
+    scenario = replace(made, web=trials.scenario_with_images.web)
+    sandbox = Sandbox(trials.folder / f"images-{workers}-{seed}")
+    report = experiment.run_with_faults(scenario, reference, sandbox, on_progress)
+    entry = _entry(report) | {"images": report.images}
+    if report.garbage is not None:
+        entry |= {"orphans": report.garbage.files, "unfinished_files": report.garbage.leftovers}
+        on_progress(
+            f"{report.images} images as generated; gc has deleted {report.garbage.files} orphans and "
+            f"{report.garbage.leftovers} unfinished files"
+        )
+    return entry
 
 
 def _proxied(
@@ -284,6 +315,11 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
         "failpoints": at_points,
         "frozen": by_signal(some, 10, 4, Fault.FREEZE),
         "cut": cut(kills, 30, CUTS),
+        "images": {
+            f"{name} {seed}": partial(_with_images, seed, size, workers, fault)
+            for name, workers, fault in (("alone", 1, Fault.KILL_ALL), ("one of four", 4, Fault.KILL_ONE))
+            for seed, size in enumerate(portions(max(1, kills // 2), 15), 1)
+        },
         "partition": {
             f"{low} to {high} s": partial(_partitioned, low, high, max(1, kills // 30))
             for low, high in partition.RANGES

@@ -63,6 +63,7 @@ def begin(scenario: Scenario, sandbox: Sandbox, web: WebProcess) -> tuple[CrawlS
         "concurrency": scenario.concurrency,
         "max_depth": 1000,
         "allow_private": True,
+        "images": scenario.has_images,
     }
     return desk, desk.begin(CrawlRequest(tuple(web.urls), job=JOB, options=options)).job
 

@@ -28,7 +28,7 @@ class Loaded:
     @property
     def words(self) -> str:
         """What can be read on it: without tags, and with single spaces."""
-        body = re.sub(r"<(head|script)\b.*?</\1>", " ", self.text, flags=re.DOTALL)
+        body = re.sub(r"<(head|script)\b.*?</\1>", " ", self.text.replace("<wbr>", ""), flags=re.DOTALL)
         return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body))).strip()
 
     @property

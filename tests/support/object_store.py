@@ -7,15 +7,19 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import Request, urlopen
 
+PROGRAM = Path(__file__).with_name("object_store_program.py")
 BUCKET = "pictures"
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "sEcReT-canary-1234567890"}
 
 
 class ObjectStore:
-    """A server on a port of its own. What it stores is lost when it stops."""
+    """A server on a port of its own. With a `record`, a file, what it stores is there again after a stop; else it is lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Path | None = None) -> None:
+        self._record = record
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -23,9 +27,9 @@ class ObjectStore:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Before: it is stopped. After: it answers, and has the empty bucket `BUCKET`."""
+        """Before: it is stopped. After: it answers, and has the bucket `BUCKET`, with what was stored if it has a record, else empty."""
         self._process = subprocess.Popen(
-            (sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)),
+            (sys.executable, PROGRAM, str(self.port), *(() if self._record is None else (self._record,))),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
@@ -36,14 +40,10 @@ class ObjectStore:
                 break
             except OSError:
                 time.sleep(0.05)
-        self.make_bucket()
-
-    def make_bucket(self) -> None:
-        """After: the bucket exists. moto asks for no signature."""
-        from urllib.request import Request, urlopen
-
-        with urlopen(Request(f"{self.endpoint}/{BUCKET}", method="PUT"), timeout=30) as answer:  # noqa: S310
-            assert answer.status == 200
+        if self._record is None or not self._record.exists():
+            # moto asks for no signature.
+            with urlopen(Request(f"{self.endpoint}/{BUCKET}", method="PUT"), timeout=60) as answer:  # noqa: S310
+                assert answer.status == 200
 
     def stop(self) -> None:
         """After: nothing listens on the port."""
@@ -54,9 +54,9 @@ class ObjectStore:
 
 
 @contextmanager
-def object_store() -> Iterator[ObjectStore]:
+def object_store(record: Path | None = None) -> Iterator[ObjectStore]:
     """A running server."""
-    server = ObjectStore()
+    server = ObjectStore(record)
     server.start()
     try:
         yield server

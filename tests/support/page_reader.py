@@ -38,7 +38,7 @@ class PageReader:
         return self._main(self.get(path, status))
 
     def _main(self, page: str) -> str:
-        main = page.partition("<main")[2].partition("</main>")[0]
+        main = page.partition("<main")[2].partition("</main>")[0].replace("<wbr>", "")
         return " ".join(html.unescape(re.sub("<[^>]*>", " ", main)).split())
 
     def send(self, page: str, action: str, **fields: str) -> str:

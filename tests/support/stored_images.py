@@ -46,7 +46,7 @@ def put_images(
             recorded = images.record(
                 connection,
                 links=[link],
-                fetched=[FetchedImage(url_key(url), url, one, file)],
+                fetched=[FetchedImage(url_key(url), url, one, file, store_id=store.store_id())],
                 own=[domain_id],
                 near_distance=5,
             )

@@ -76,6 +76,8 @@ _READ: Final = """
 SELECT id, kind, subject, CASE WHEN resolved_at IS NULL THEN 'firing' ELSE 'resolved' END AS state, value, since, last_seen_at, resolved_at,
        details, acknowledged_at, acknowledged_by FROM alerts
 """
+FIRING: Final = f"{_READ} WHERE resolved_at IS NULL ORDER BY id DESC LIMIT %(limit)s"
+"""The newest alerts that fire."""
 _ACTIVE: Final = {None: "", True: " AND resolved_at IS NULL", False: " AND resolved_at IS NOT NULL"}
 _ACKNOWLEDGE: Final = """
 UPDATE alerts SET acknowledged_at = clock_timestamp(), acknowledged_by = %(actor)s

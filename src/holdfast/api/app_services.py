@@ -41,11 +41,13 @@ from holdfast.model.proxy import ProxyMode
 from holdfast.model.scope import RuleSettings
 from holdfast.operations.service import OperationService
 from holdfast.pages.service import PageService
+from holdfast.parse.plugin_registry import discover
 from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.search.service import SearchService
 from holdfast.settings import Settings
+from holdfast.stats.records import Charts, ChartSpan
 from holdfast.stats.service import Cached, StatsService
 from holdfast.storage.service import StorageService
 from holdfast.tasks.records import TaskCount
@@ -205,6 +207,11 @@ class AppServices:
         return StatsService(self.database, fresh_for=0.2)
 
     @cached_property
+    def charts(self) -> BackgroundCache[ChartSpan, Charts]:
+        """Charts of the overview."""
+        return BackgroundCache(self.stats.charts, "Charts of other spans")
+
+    @cached_property
     def stats_snapshots(self) -> SnapshotPoller:
         """Statistics for live streams, looked up once for all of them."""
         return SnapshotPoller(lambda keys: dict.fromkeys(keys, self.stats.snapshot()))
@@ -292,6 +299,11 @@ class AppServices:
             factories.new_domains(settings),
             registrable=settings.domains.registrable,
         )
+
+    @cached_property
+    def parser_names(self) -> Cached[list[str]]:
+        """Names of the parsers, cached for five seconds: the metadata of all installed packages is read."""
+        return Cached(lambda: sorted(discover(self.settings.parsing.folder).sources), seconds=5.0)
 
     @cached_property
     def task_counts(self) -> Cached[list[TaskCount]]:

@@ -246,6 +246,7 @@ class SnapshotPoller:
         self._values: Mapping[Any, Any] = {}
         self._last_started = self._last_finished = 0
         """Polls are numbered: the last one that started, and the one that `_values` is of."""
+        self._polled_at = 0.0
         self._polled = _Notifier()
         self._task: asyncio.Task[None] | None = None
 
@@ -265,6 +266,10 @@ class SnapshotPoller:
     def value(self, key: Hashable, subscribed_at: int) -> Any:
         """The value that a poll after that number has read; None: it no longer exists."""
         return self._values.get(key) if self._last_finished > subscribed_at else Missing.NOT_POLLED
+
+    def latest(self, key: Hashable, *, max_age: float) -> Any:
+        """The value of the last poll, if that ended within `max_age` seconds; None: there is none."""
+        return self._values.get(key) if time.monotonic() - self._polled_at <= max_age else None
 
     @property
     def is_watched(self) -> bool:
@@ -288,7 +293,7 @@ class SnapshotPoller:
         number = self._last_started
         try:
             self._values = await run_in_threadpool(self._lookup, tuple(self._subscribers))
-            self._last_finished = number
+            self._last_finished, self._polled_at = number, time.monotonic()
             self._polled.notify()
         except HoldfastError as problem:
             log.warning("live snapshots wait for the database: %s", problem)

@@ -245,7 +245,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     # The dashboard: what all pages need
     "GET /static/{name}": _WATCH,
     "GET /live/{view}": _STREAM,
-    "GET /regions/{view}": _READ,
+    "GET /regions/{view}": _STREAM,
     "GET /search": _READ,
     # The dashboard: session and account
     "GET /login": _ANYBODY,

@@ -32,6 +32,9 @@ FOLDER: Final = "images"
 """The name of the folder of images in the data folder."""
 S3_PREFIX: Final = "s3://"
 _KEY: Final = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/((?:\1\2)[0-9a-f]{60}\.[a-z]{2,5})")
+_STORE_ID: Final = "store-id"
+"""The name of the file that names the folder."""
+_ID_BYTES: Final = 16
 _INCOMING: Final = "incoming"
 """The folder of unfinished files, beside those of complete ones."""
 _FILE_MODE: Final = 0o600
@@ -41,6 +44,7 @@ _AT_ONCE: Final = 8
 """Files that are sent to an S3-compatible store at the same time."""
 _STATUS: Final = re.compile(r"status: ?([0-9]{3})|\b([45][0-9]{2}) [A-Z][a-z]")
 _MAX_CREDENTIALS: Final = 65_536
+_NO_BUCKET: Final = "there is no such bucket, and it is not created (images.store)"
 
 
 class ImageFile(NamedTuple):
@@ -65,6 +69,11 @@ class ImageStore(Protocol):
 
     place: str
     """For display; without credentials."""
+
+    def store_id(self) -> str | None:
+        """What tells this folder from those of other machines; None: there is none yet, or all machines see the same store. Raises
+        ImageStoreUnavailable."""
+        ...
 
     def put(self, sha256: bytes, extension: str, body: bytes) -> str:
         """Store a file and return its key. After: it survives a power cut. Raises ImageStoreUnavailable: perhaps nothing was stored;
@@ -142,6 +151,15 @@ class FolderImageStore:
         self._folder = folder
         self.place = str(folder)
         self._made = False
+        self._id: str | None = None
+
+    def store_id(self) -> str | None:
+        if self._id is None:
+            with self._reporting(), suppress(FileNotFoundError), _opened(self._folder) as root:
+                fd = os.open(_STORE_ID, os.O_RDONLY | _NO_LINK, dir_fd=root)
+                with os.fdopen(fd, "rb") as file:
+                    self._id = file.read(2 * _ID_BYTES).decode("ascii", "replace") or None
+        return self._id
 
     def put(self, sha256: bytes, extension: str, body: bytes) -> str:
         return self.put_all([ImageFile(sha256, extension, body)])[0]
@@ -264,6 +282,12 @@ class FolderImageStore:
         private.make_folder(self._folder)
         with _opened(self._folder) as root:
             _made_folder(_INCOMING, root)
+            with suppress(FileExistsError):
+                fd = os.open(_STORE_ID, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, _FILE_MODE, dir_fd=root)
+                with os.fdopen(fd, "wb") as file:
+                    file.write(secrets.token_hex(_ID_BYTES).encode())
+                    file.flush()
+                    os.fsync(fd)
             os.fsync(root)
         for place in new:
             with _opened(place.parent) as parent:
@@ -369,6 +393,9 @@ class S3ImageStore:
         self._store: S3Store | None = None
         self._pool: ThreadPoolExecutor | None = None
 
+    def store_id(self) -> None:
+        return
+
     def put(self, sha256: bytes, extension: str, body: bytes) -> str:
         import obstore
 
@@ -473,7 +500,7 @@ class S3ImageStore:
         except FileNotFoundError as problem:
             if key is not None and "NoSuchBucket" not in str(problem):
                 raise NotFound(f"There is no file {key} in {self.place}.") from None
-            raise self._unavailable("there is no such bucket") from None
+            raise self._unavailable(_NO_BUCKET) from None
         except BaseError as problem:
             # Without the error as its cause: it may contain the server's answer, which names the access key.
             raise self._unavailable(_reason(problem)) from None
@@ -489,13 +516,13 @@ def _reason(problem: Exception) -> str:
     name = type(problem).__name__
     status = next((one or other for one, other in _STATUS.findall(text)), None)
     if "NoSuchBucket" in text:
-        return "there is no such bucket"
+        return _NO_BUCKET
     if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
         return "access is denied; check the credentials of the settings images.access_key or images.credentials_file"
     if "kind: Timeout" in text:
         return "it did not answer in time (images.store_timeout)"
     if "kind: Connect" in text:
-        return "no connection"
+        return "no connection (images.endpoint)"
     if status is not None:
         return f"it answered with status {status}"
     if "kind: " in text:

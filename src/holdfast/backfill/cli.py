@@ -175,8 +175,9 @@ def _lines(report: ImportReport) -> Iterator[str]:
     for reason, number in sorted(counts.reasons.items(), key=lambda one: (-one[1], one[0])):
         yield f"  {safe(reason)}: {number:,}"
     if report.format in HISTORY:
+        domains = counts.domains_new + counts.domains_updated
         yield (
-            f"{counts.domains_new + counts.domains_updated:,} domains {would or 'were '}imported: {counts.domains_new:,} new "
+            f"{pluralize(domains, 'domain')} {would or ('was ' if domains == 1 else 'were ')}imported: {counts.domains_new:,} new "
             f"({report.statuses.get('exhausted', 0):,} exhausted, {report.statuses.get('blocked', 0):,} blocked), "
             f"{counts.domains_updated:,} updated; {counts.domains_merged:,} merged from several spellings."
         )
@@ -186,9 +187,11 @@ def _lines(report: ImportReport) -> Iterator[str]:
         )
     else:
         where = f" into the job {safe(report.job)}" if report.job else ""
+        number = used - counts.pages - counts.errors
+        others = f"{pluralize(number, 'other response')} (not found, redirect, other type); " if number else ""
         yield (
             f"{pluralize(counts.pages, 'page')} and {pluralize(counts.errors, 'error')} {would or 'were '}imported{where}; "
-            f"{pluralize(counts.domains_new, 'new domain')}."
+            f"{others}{pluralize(counts.domains_new, 'new domain')}."
         )
     if report.dry_run:
         yield "Nothing was changed."

@@ -75,8 +75,8 @@ class HistoryReader:
     def read(self, rows: Iterable[RawRow | BadRow]) -> Chunk:
         """Sum a chunk of rows."""
         chunk = Chunk()
-        for row in rows:
-            chunk.counts.rows += 1
+        number = 0
+        for number, row in enumerate(rows, 1):  # noqa: B007 — it is the number of rows in the end
             if isinstance(row, BadRow):
                 chunk.refuse(row)
                 continue
@@ -84,6 +84,11 @@ class HistoryReader:
                 self._add(chunk, row)
             except _Bad as bad:
                 chunk.refuse(BadRow(row.number, bad.reason, bad.detail))
+        chunk.counts.rows = number
+        for sums in chunk.domains.values():
+            chunk.counts.pages += sums.pages
+            chunk.counts.errors += sums.errors
+            chunk.counts.images_found += sums.images_found
         return chunk
 
     def _add(self, chunk: Chunk, row: RawRow) -> None:
@@ -91,7 +96,11 @@ class HistoryReader:
         spelling = given if given.__class__ is str else _text(given)
         name = self._names.get(spelling) or self._name(spelling, page_url)
         if image_id is not None:
-            self._sums(chunk, name, spelling, page_url).images.add(_image_key(image_id))
+            key = _image_key(image_id)
+            sums = self._sums(chunk, name, spelling, page_url)
+            if sums.images is None:
+                sums.images = set()
+            sums.images.add(key)
             return
         try:
             status = self._statuses[given_status]
@@ -105,14 +114,11 @@ class HistoryReader:
         sums = self._sums(chunk, name, spelling, page_url)
         sums.requests += 1
         sums.images_found += images
-        chunk.counts.images_found += images
         if status is not None:
             if status < _ERROR:
                 sums.pages += 1
-                chunk.counts.pages += 1
             else:
                 _count_error(sums, status)
-                chunk.counts.errors += 1
         if at is not None:
             if sums.first_at is None or at < sums.first_at:
                 sums.first_at = at
@@ -144,6 +150,8 @@ class HistoryReader:
 
     def _base_url(self, name: str, page_url: object) -> str:
         """The origin of the page if it is of this domain, else the domain over https."""
+        if page_url is None or (page_url.__class__ is str and page_url.startswith(f"https://{name}/")):
+            return f"https://{name}"  # most rows
         try:
             origin, _ = origin_and_target(_text(page_url))
             if len(origin) <= _MAX_BASE_URL and canonical_domain(origin, registrable=self._registrable) == name:

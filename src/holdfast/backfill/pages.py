@@ -41,7 +41,8 @@ CHUNK_BYTES: Final = 32 * 1024 * 1024
 """Bytes of bodies in memory."""
 WAIT: Final = 60.0
 """Seconds that a domain is waited for which a worker holds."""
-_RETRY: Final = 0.5
+RETRY: Final = 0.5
+"""Seconds between two attempts to use such a domain."""
 _MAX_DIGESTS: Final = 100_000
 """Bodies that revisits in the same file may refer to."""
 _FIRST_STATUS, _NOT_MODIFIED, _LAST_STATUS = 200, 304, 599
@@ -179,7 +180,7 @@ class PageImporter:
                         f"{held.domain} is held by worker {held.worker}. Stop the workers, or wait until the domain is crawled; "
                         "the same command continues then."
                     ) from held
-                time.sleep(_RETRY)
+                time.sleep(RETRY)
         report.counts.add(written)
         for page in chunk:
             if page.capture.digest and page.key in refs:

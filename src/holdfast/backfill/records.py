@@ -85,8 +85,8 @@ class DomainSums:
     images_found: int = 0
     first_at: datetime | None = None
     last_at: datetime | None = None
-    images: set[bytes] = field(default_factory=set)
-    """Keys of the images that were seen on it."""
+    images: set[bytes] | None = None
+    """Keys of the images that were seen on it; None: the source is a log."""
 
 
 @dataclass(slots=True)

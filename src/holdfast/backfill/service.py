@@ -9,7 +9,9 @@ import io
 import itertools
 import json
 import os
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,7 +20,7 @@ from typing import Any, Final, Protocol, cast
 
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.backfill import pages
-from holdfast.backfill.history import HistoryReader
+from holdfast.backfill.history import Chunk, HistoryReader
 from holdfast.backfill.queries import checks, history, imports, source_tables
 from holdfast.backfill.queries import pages as page_queries
 from holdfast.backfill.records import BadRow, Check, CheckReport, Format, Import, ImportReport, ImportState, RawRow
@@ -46,6 +48,8 @@ _PARQUET_MAGIC: Final = b"PAR1"
 _WARC_MAGIC: Final = b"WARC/"
 
 Steps = Generator[ImportReport]
+_Summed = tuple[Chunk, dict[str, Any] | None]
+"""A chunk, and the position after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +263,8 @@ class BackfillService:
         """Stage all rows. After: the import is read to its end, or to where it is damaged."""
         import_id = 0 if known is None else known.id
         reader = HistoryReader(datetime.now(UTC), registrable=self.registrable)
-        for rows, position in chunks(known):
-            chunk = reader.read(rows)
+        summed = ((reader.read(rows), position) for rows, position in chunks(known))
+        for chunk, position in _ahead(summed):
             with connection.transaction():
                 history.stage(connection, import_id, chunk.domains)
                 if known is not None:
@@ -273,13 +277,29 @@ class BackfillService:
             imports.add(connection, import_id, type(report.counts)(), state=ImportState.MERGING)
 
     def _merge(self, connection: Connection, known: Import, report: ImportReport) -> Steps:
+        """Merge all domains; those that workers hold come last, and are waited for. Raises Refused if they stay held."""
         source = f"backfill_{report.format} {Path(report.source).name}"
+        after, waits_until = "", None
         while True:
-            merged = history.merge(connection, known, source=source, defaults=self.defaults, cooldowns=self.cooldowns)
-            if merged is None:
+            merged = history.merge(
+                connection, known, after, source=source, defaults=self.defaults, cooldowns=self.cooldowns
+            )
+            if merged is not None:
+                after = merged.last
+                if merged.counts.domains_new or merged.counts.domains_updated:
+                    waits_until = None
+                self._add(report, merged)
+                yield report
+                continue
+            left = history.finish(connection, known)
+            if left is None:
                 return
-            self._add(report, merged)
-            yield report
+            now = time.monotonic()
+            waits_until = now + pages.WAIT if waits_until is None else waits_until
+            if now >= waits_until:
+                raise Refused(_still_held(left))
+            time.sleep(pages.RETRY)
+            after = ""
 
     @staticmethod
     def _add(report: ImportReport, merged: history.Merged) -> None:
@@ -407,6 +427,23 @@ def _identity_of(file: "io.BufferedReader[Any]", size: int, format_: Format) -> 
 
 def _hash(*parts: str) -> bytes:
     return hashlib.sha256(json.dumps(parts).encode()).digest()[:16]
+
+
+def _still_held(left: history.Left) -> str:
+    by = "locked by another process" if left.worker is None else f"held by worker {left.worker}"
+    return (
+        f"Domains of this history that are not imported yet: {left.domains:,}. {left.domain} is {by}. "
+        "Stop the workers, or wait until the domains are crawled; the same command continues then."
+    )
+
+
+def _ahead(steps: Iterator[_Summed]) -> Generator[_Summed]:
+    """Yield from an iterator while a thread computes its next value: Python sums a chunk while PostgreSQL stages the one before."""
+    with ThreadPoolExecutor(1, thread_name_prefix="backfill-read") as thread:
+        coming = thread.submit(next, steps, None)
+        while (step := coming.result()) is not None:
+            coming = thread.submit(next, steps, None)
+            yield step
 
 
 def _until_damaged(rows: Iterator[RawRow | BadRow], report: ImportReport) -> Iterator[RawRow | BadRow]:

@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -273,8 +273,9 @@ def _command_for(name: str) -> Any:
     return typer.main.get_command(build_app(needed or COMMAND_MODULES))
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run one invocation; returns its exit code. Every expected failure prints one sentence."""
+def run(arguments: Sequence[str], on_imported: Callable[[], None] = lambda: None) -> int:
+    """Run one invocation; returns its exit code. Every expected failure prints one sentence. `on_imported` is called before the command
+    runs, when its modules have been imported."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a character that the terminal lacks is replaced
@@ -282,6 +283,7 @@ def run(arguments: Sequence[str]) -> int:
         # Not Typer's standalone mode: it would end silently after Ctrl-C, and draw a box around errors.
         front, rest = split_global_options(arguments)
         command = _command_for(rest[0] if rest else "")
+        on_imported()
         code = int(command.main(front + rest, prog_name="holdfast", standalone_mode=False) or 0)
     except Interrupted:
         return EXIT_INTERRUPTED

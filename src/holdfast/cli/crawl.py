@@ -21,7 +21,6 @@ from holdfast.cli.processes import background_process, holdfast_command, keep_se
 from holdfast.cli.progress import ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
-from holdfast.control.scheduler import has_anything_to_do
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
 from holdfast.items import cli as extraction
@@ -367,6 +366,8 @@ def _run_workers(
     parser_file: Path | None = None,
 ) -> bool:
     """Run the workers until they end; True if a signal stopped them. `announcements` returns lines to print while they run."""
+    from holdfast.control.scheduler import has_anything_to_do  # here: `worker` does not need it
+
     log.set_up(factories.log_folder(context.settings) / "crawl.log")
     beside = background_process(context) if has_anything_to_do(context.store()) else nullcontext()
     title = f"Job {output.safe(job.name)}"

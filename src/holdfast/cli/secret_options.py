@@ -11,9 +11,8 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.domains.service import SECRET_KEYS
 from holdfast.errors import UsageError
-from holdfast.model.request_secrets import RequestSecrets
+from holdfast.model.request_secrets import SECRET_KEYS, RequestSecrets
 from holdfast.settings import variable
 
 _SOURCES: Final = "@FILE or env:NAME reads it from there"

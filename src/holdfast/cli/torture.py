@@ -46,6 +46,9 @@ def torture(
     seed: Annotated[
         int, typer.Option(help="Seed of the random generator: another seed is another web and other moments.")
     ] = 1,
+    images: Annotated[
+        bool, typer.Option("--images", help="Pages show images, which are stored, and checked like pages.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data folders of both crawls.")] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -63,7 +66,7 @@ def torture(
     from holdfast.testing.torture import scenario
 
     data = command_context.get(ctx).data
-    plan = scenario.make_scenario(seed=seed, pages=pages, workers=workers, kills=kills)
+    plan = scenario.make_scenario(seed=seed, pages=pages, workers=workers, kills=kills, images=images)
     report = _crawl_twice(plan, None if data is None else data / "torture", keep=keep)
     if as_json:
         output.print_json(report.as_json())
@@ -103,6 +106,11 @@ def _crawl_twice(plan: "Scenario", folder: Path | None, *, keep: bool) -> "Repor
 
 def _print(report: "Report") -> None:
     landed = "; ".join(f"{pluralize(count, 'time')} {fault}" for fault, count in sorted(report.landed.items()))
+    images = []
+    if report.images is not None and report.garbage is not None:
+        orphans, unfinished = report.garbage.files, report.garbage.leftovers
+        found = f"{pluralize(orphans, 'orphan')} and {pluralize(unfinished, 'unfinished file')}"
+        images = [("images", f"{report.images:,} to be stored; `holdfast gc` deleted {found}")]
     output.print_fields(
         [
             ("faults", f"{report.landed_count} of {report.planned} landed ({landed or 'none'})"),
@@ -113,6 +121,7 @@ def _print(report: "Report") -> None:
                 f"{report.first_fetch:.1f} s after a restart (median; slowest {report.slowest_first_fetch:.1f} s)",
             ),
             ("refused writes", f"{report.refusals}, by workers whose claims had passed to others"),
+            *images,
         ]
     )
     for violation in report.violations:

@@ -9,7 +9,7 @@ from holdfast import factories
 from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize
-from holdfast.control.verify import Step, Verifier
+from holdfast.control.verify import IMAGES, Step, Verifier
 from holdfast.db.verify import Finding
 
 
@@ -92,14 +92,16 @@ def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> 
             output.print_line(f"  {output.safe(_row_text(row, names))}")
         if finding.faults > len(finding.rows):
             output.print_line(f"  … {finding.faults:,} in all")
-    skipped = sum(finding.skipped for finding in findings)
-    if skipped:
-        were, machines = (
-            ("was", "its archive is on another machine")
-            if skipped == 1
-            else ("were", "their archives are on other machines")
-        )
-        command_context.say(f"{pluralize(skipped, 'page')} {were} not read: {machines}.")
+    images = sum(finding.skipped for finding in findings if finding.check == IMAGES)
+    pages = sum(finding.skipped for finding in findings) - images
+    for count, noun, place in ((pages, "page", "archive"), (images, "image", "file")):
+        if count:
+            were, machines = (
+                ("was", f"its {place} is on another machine")
+                if count == 1
+                else ("were", f"their {place}s are on other machines")
+            )
+            command_context.say(f"{pluralize(count, noun)} {were} not read: {machines}.")
     if not archive:
         command_context.say("The archive was not read.")
     total = pluralize(len(findings), "check")

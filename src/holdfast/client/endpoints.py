@@ -465,7 +465,7 @@ def frontier_urls(
     order: str = "key",
 ) -> ListSpec[FrontierUrl]:
     """URLs of the frontier, in any state. `reason`: of those that do not wait, the code of the reason, as in the
-    summary of a job; `resource`: `page` or `sitemap`. The order `taken` is the order in which a worker takes them, and
+    summary of a job; `resource`: `page`, `sitemap` or `image`. The order `taken` is the order in which a worker takes them, and
     needs a domain and a job."""
     filters = {"domain": domain, "job": _optional_job(job), "state": state, "kind": kind, "priority": priority}
     filters |= {"due": due, "reason": reason, "resource": resource, "order": order}

@@ -1,13 +1,14 @@
 """Results that take long, by key, shared between requests: a page shows the last one, and never waits for a new one.
 
 The rule: a process computes one result of a cache at a time. It is valid for `SHARE` times as long as it took to compute, so that the cost
-is bounded for any number of readers.
+is bounded for any number of readers; a page that asks again and again lets it be valid for longer.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from holdfast.errors import HoldfastError, TooMany
@@ -24,6 +25,19 @@ _MAX_ENTRIES: Final = 100
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[V]):
+    """A result."""
+
+    begun: float
+    ended: float
+    value: V
+
+    @property
+    def expires(self) -> float:
+        return self.ended + SHARE * (self.ended - self.begun)
 
 
 class BackgroundCache(Generic[K, V]):
@@ -43,7 +57,7 @@ class BackgroundCache(Generic[K, V]):
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
-        self._entries: dict[K, tuple[float, V]] = {}
+        self._entries: dict[K, _Entry[V]] = {}
         self._running: dict[K, threading.Thread] = {}
         """Threads that compute a result for `latest`, by key."""
 
@@ -56,29 +70,29 @@ class BackgroundCache(Generic[K, V]):
         try:
             if (found := self._fresh(key)) is not None:  # computed while this request waited
                 return found
-            begun = self._clock()
-            made = self._make(key)
-            ended = self._clock()
-            if len(self._entries) >= _MAX_ENTRIES:
-                self._entries = {known: entry for known, entry in self._entries.items() if entry[0] > ended}
-            if len(self._entries) < _MAX_ENTRIES:
-                self._entries[key] = (ended + SHARE * (ended - begun), made)
-            return made
+            return self._make_entry(key)
         finally:
             self._lock.release()
 
-    def latest(self, key: K, wait: float = 0.2) -> V | None:
+    def renewed(self, key: K) -> V:
+        """A new result for a key, computed by this call at once: for results that take no long time for this key."""
+        return self._make_entry(key)
+
+    def latest(self, key: K, wait: float = 0.2, *, fresh_for: float = 0.0) -> V | None:
         """The last result for a key, for pages that must not wait; None: the first one is being computed.
 
-        One that is no longer valid is computed again in a thread. A call waits for that for at most `wait` seconds.
+        One that is no longer valid, and whose computation began more than `fresh_for` seconds ago, is computed again in a thread. A call
+        waits for that for at most `wait` seconds.
         """
-        if (found := self._fresh(key)) is None:
-            running = self._running.get(key)
-            if running is None or not running.is_alive():
-                running = self._running[key] = threading.Thread(target=self._renew, args=(key,), daemon=True)
-                running.start()
-            running.join(wait)
-        return found or self._entries.get(key, (0.0, None))[1]
+        if (found := self._fresh(key, fresh_for)) is not None:
+            return found
+        running = self._running.get(key)
+        if running is None or not running.is_alive():
+            running = self._running[key] = threading.Thread(target=self._renew, args=(key,), daemon=True)
+            running.start()
+        running.join(wait)
+        entry = self._entries.get(key)
+        return entry.value if entry is not None else None
 
     def _renew(self, key: K) -> None:
         try:
@@ -88,6 +102,18 @@ class BackgroundCache(Generic[K, V]):
         finally:
             self._running.pop(key, None)
 
-    def _fresh(self, key: K) -> V | None:
-        expires, found = self._entries.get(key, (0.0, None))
-        return found if found is not None and self._clock() < expires else None
+    def _make_entry(self, key: K) -> V:
+        begun = self._clock()
+        value = self._make(key)
+        entry = _Entry(begun, self._clock(), value)
+        if len(self._entries) >= _MAX_ENTRIES:
+            self._entries = {known: one for known, one in list(self._entries.items()) if one.expires > entry.ended}
+        if len(self._entries) < _MAX_ENTRIES:
+            self._entries[key] = entry
+        return entry.value
+
+    def _fresh(self, key: K, fresh_for: float = 0.0) -> V | None:
+        entry = self._entries.get(key)
+        if entry is None or self._clock() >= max(entry.expires, entry.begun + fresh_for):
+            return None
+        return entry.value

@@ -654,4 +654,4 @@ def visit_wait(wait: VisitWait) -> str:
         case WaitKind.LEASE:
             return f"{wait.domain}: its lease is too short for a request until the database renews it"
         case WaitKind.STORE:
-            return wait.detail or "what was fetched cannot be written"
+            return f"{wait.detail or 'what was fetched cannot be written'}; the crawl goes on by itself"

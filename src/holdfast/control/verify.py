@@ -108,7 +108,7 @@ class Verifier:
                     try:
                         store.get(row["file"])
                     except NotFound as problem:
-                        if self.shared and isinstance(store, FolderImageStore):  # perhaps it is on another machine
+                        if self.shared and self._is_elsewhere(store, row["store_id"]):
                             tally.skipped += 1
                         else:
                             tally.fault({"image_id": row["id"], "file": row["file"], "problem": str(problem)})
@@ -117,6 +117,11 @@ class Verifier:
                     if tally.is_time():
                         yield tally.looked_at, None
         yield tally.looked_at, tally.finding()
+
+    @staticmethod
+    def _is_elsewhere(store: ImageStore, store_id: str | None) -> bool:
+        """Whether an image is in a folder of another machine; None: perhaps, as its row does not say."""
+        return isinstance(store, FolderImageStore) and (store_id is None or store_id != store.store_id())
 
     def _files(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
         tally = _Tally(FILES)

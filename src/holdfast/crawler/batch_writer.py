@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 import zstandard
@@ -81,6 +81,21 @@ class ClaimHolder(Protocol):
     def lose_claim(self) -> None:
         """Called when the claim belongs to another worker."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class WriteProblem:
+    """A reason why commits cannot succeed at this moment, for the operator."""
+
+    what: str
+    """What cannot be written."""
+    why: str
+    since: datetime
+
+    @property
+    def text(self) -> str:
+        """A sentence without its end."""
+        return f"{self.what} since {self.since:%Y-%m-%d %H:%M:%S} UTC: {self.why}"
 
 
 @dataclass(slots=True)
@@ -163,8 +178,8 @@ class BatchWriter:
         self._room.set()
         self._stop = threading.Event()
         self._task: asyncio.Task[None] | None = None
-        self.problem: str | None = None
-        """Why commits cannot succeed at this moment, for the operator; None: they can."""
+        self.problem: WriteProblem | None = None
+        """None: commits can succeed, as far as is known."""
 
     # On the event loop ------------------------------------------------------------------------------------------------
 
@@ -433,17 +448,29 @@ class BatchWriter:
                 refs = self._segments.append([exchange for _, exchange in exchanges])
                 self._segments.sync()
             except OSError as problem:
-                if self.problem is None:
-                    log.error("the archive cannot be written: %s; fetching waits until it can", problem)  # noqa: TRY400 — no traceback
-                self.problem = f"the archive cannot be written: {problem.strerror or problem}"
+                self._set_problem("the archive cannot be written", problem.strerror or str(problem))
                 if self._stop.wait(DISK_RETRY_SECONDS):
                     raise StoppedWaiting("The archive cannot be written, and the worker was stopped.") from problem
             else:
-                self.problem = None
+                self._end_problem()
                 for (outcome, _), ref in zip(exchanges, refs, strict=True):
                     if outcome.page is not None:
                         outcome.page.archive = ref
                 return
+
+    def _set_problem(self, what: str, why: str) -> None:
+        """Say why nothing is committed, and since when; the first time in the log, too."""
+        if self.problem is None:
+            log.error("%s: %s; fetching waits until this is over", what, why)
+        since = datetime.now(UTC) if self.problem is None else self.problem.since
+        self.problem = WriteProblem(what, why, since)
+
+    def _end_problem(self) -> None:
+        """Say in the log that it is over. Before: it may be that there is none."""
+        if self.problem is not None:
+            seconds = (datetime.now(UTC) - self.problem.since).total_seconds()
+            log.warning("over after %.0f s: %s; fetching goes on", seconds, self.problem.what)
+        self.problem = None
 
     def _write_images(self, images: Sequence[tuple[UrlOutcome, ImageFile]]) -> None:
         """Store the files of images before any row points to them. While their store is unavailable it retries, and fetching waits."""
@@ -453,17 +480,16 @@ class BatchWriter:
                     assert self._open_image_store is not None  # noqa: S101 — who adds images gives the store
                     self._image_store = self._open_image_store()
                 keys = self._image_store.put_all([image for _, image in images])
+                store_id = self._image_store.store_id()
             except (OSError, HoldfastError) as problem:
-                if self.problem is None:
-                    log.error("images cannot be stored: %s; fetching waits until they can", problem)  # noqa: TRY400 — no traceback
-                self.problem = f"images cannot be stored: {problem}"
+                self._set_problem("images cannot be stored", str(problem).removesuffix("."))
                 if self._stop.wait(DISK_RETRY_SECONDS):
                     raise StoppedWaiting("Images cannot be stored, and the worker was stopped.") from problem
             else:
-                self.problem = None
+                self._end_problem()
                 for (outcome, _), key in zip(images, keys, strict=True):
                     if outcome.image is not None:
-                        outcome.image = replace(outcome.image, file=key)
+                        outcome.image = replace(outcome.image, file=key, store_id=store_id)
                 return
 
 
@@ -512,6 +538,6 @@ def mark_unstorable(batch: CommitBatch, why: str) -> None:
         f"cannot be stored: {why[:300]}",
     )
     outcome.page, outcome.retry_in, outcome.proxy = None, None, None
-    outcome.sitemap, outcome.image, outcome.image_links = None, None, ()
+    outcome.sitemap, outcome.image, outcome.image_links, outcome.maybe_image = None, None, (), False
     batch.parts[0].found.clear()
     batch.parts[0].other_uses.clear()

@@ -100,13 +100,15 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
         elif item.resource is Resource.IMAGE:
             outcome, image, file = await _check_image(context, item, result, outcome, replacement)
         if parsed is not None and outcome is Outcome.OK and not parsed.nofollow:
-            found += context.sitemaps.linked(item, parsed.base, parsed.sitemaps + parsed.feeds)
+            # First: a feed that is also a link is read as a feed, like an image below.
+            found = context.sitemaps.linked(item, parsed.base, parsed.sitemaps + parsed.feeds) + found
         found += context.sitemaps.take()
         context.fetcher.settle(request, result, outcome)  # what it says about a proxy
         row = _row(context, item, result, parsed, outcome)
         row.sitemap = sitemap
         if row.state is not UrlState.WAITING:
             row.image = image
+            row.maybe_image = is_page and outcome is Outcome.WRONG_TYPE and context.job.spec.images
         if parsed is not None and parsed.found_images and outcome is Outcome.OK:
             images, row.image_links = images_of(
                 item, parsed, context.links, domain_id=context.results.domain_id, job_id=context.job.id

@@ -495,7 +495,7 @@ class Visit:
     def wait_reason(self) -> tuple[Wait, str] | None:
         """Return why no request starts at this moment, with a detail; None: there is no known reason. Thread-safe."""
         if (problem := self._context.batch_writer.problem) is not None:
-            return Wait(WaitKind.STORE, NEVER), problem
+            return Wait(WaitKind.STORE, NEVER), problem.text
         if (robots := self._robots.wait_reason()) is not None:
             return robots
         reason = self.gate.wait_reason()

@@ -5,6 +5,7 @@ classes of the style sheet (`series-1` and so on); no element has a `style`. The
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -25,6 +26,8 @@ _UNITS: Final[Mapping[str, Callable[[float], str]]] = {
     "ms": lambda value: text.duration(value / 1000),
     "price": lambda value: text.number(value, 2),
 }
+_LOWEST_TOP: Final = {"bytes": 1000.0, "byte rate": 1000.0}
+"""The least that an axis ends at: there are no parts of a byte."""
 
 Values = Sequence[float | None]
 
@@ -44,7 +47,7 @@ def line_chart(
     known = [value for values in series.values() for value in values if value is not None]
     if not times or not known:
         return _figure(name, title, Markup('<p class="chart-empty">No figures for this time.</p>'), Markup(""))
-    top = _rounded_up(max(known))
+    top = max(_rounded_up(max(known)), _LOWEST_TOP.get(unit, 0.0))
     last = until or times[-1]
     span = max((last - times[0]).total_seconds(), 1.0)
     places = [round((at - times[0]).total_seconds() / span * WIDTH, 1) for at in times]
@@ -67,8 +70,8 @@ def line_chart(
         '<div class="chart-frame"><div class="chart-y" aria-hidden="true"><span>{}</span><span>{}</span><span>0</span></div>'
         '<div class="chart-plot"{}>{}</div></div><div class="chart-x" aria-hidden="true">{}</div>'
     ).format(
-        shown(top),
-        shown(top / 2),
+        _mark(shown(top)),
+        _mark(shown(top / 2)),
         Markup(' data-zoom data-from="{}" data-to="{}"').format(times[0].isoformat(), last.isoformat()) if zoom else "",
         svg,
         Markup("").join(text.time(at, only=only) for at in marks),
@@ -191,6 +194,11 @@ def _time_table(times: Sequence[datetime], series: Mapping[str, Values], shown: 
     return Markup('<table><thead><tr><th scope="col">Time</th>{}</tr></thead><tbody>{}</tbody></table>').format(
         head, rows
     )
+
+
+def _mark(label: str) -> str:
+    """A mark of an axis: a round number has no decimals."""
+    return re.sub(r"\.0+(?!\d)", "", label)
 
 
 def _y(value: float, top: float) -> float:

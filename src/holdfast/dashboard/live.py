@@ -1,14 +1,15 @@
 """Live pages: regions of a page that are rendered again on the server and sent to browsers as they change.
 
-The rule: an open page makes no requests of its own. A view (a page with its parameters) is read twice a second for all browsers that show
-it, and at most a quarter of the time is spent on it; views are read one after the other. A region is sent only when its HTML changed.
-Regions have no forms: they are the same for all viewers of a role.
+The rule: an open page makes no requests of its own. A view (a page with its parameters) is read every `INTERVAL` for all browsers that
+show it, and at most a quarter of the time is spent on it; views are read one after the other. What moves is read in one statement where it
+matters (the overview, a job), and what moves slowly every `SLOW_INTERVAL`, so that open pages send less than 5 % of the statements of a
+crawl. A region is sent only when its HTML changed. Regions have no forms: they are the same for all viewers of a role.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,13 +19,16 @@ from starlette.concurrency import run_in_threadpool
 
 from holdfast.api import sse
 from holdfast.api.app_services import AppServices
+from holdfast.api.auth import credentials_of
 from holdfast.api.event_hub import Missing, SnapshotPoller, Subscription
 from holdfast.dashboard.rendering import query, render
 from holdfast.errors import NotFound
 from holdfast.model.auth import Principal, Role
 
-INTERVAL: Final = 0.5
-"""Seconds from one read of a view to the next."""
+INTERVAL: Final = 0.7
+"""Seconds from one read of a view to the next: with the time of a reading and of the way to the browser it stays below a second."""
+SLOW_INTERVAL: Final = 10.0
+"""Seconds from one read to the next of what moves slowly: charts, errors by cause, domains by status, depths, URLs not crawled."""
 SHARE: Final = 4
 """A view is read for at most one part in this many of the time: one that takes 0.2 s is still shown within a second."""
 _MAX_PARAMETERS: Final = 20
@@ -47,10 +51,9 @@ class LiveView:
         """The address of its stream."""
         return query(f"/live/{self.name}", **parameters)
 
-    def render(self, services: AppServices, parameters: Parameters, *, is_admin: bool) -> dict[str, str]:
-        """Read the values and render all regions."""
-        values = {**self.read(services, parameters), "is_admin": is_admin}
-        return {region: render(template, values) for region, template in self.regions.items()}
+    def render(self, values: Mapping[str, Any], *, is_admin: bool) -> dict[str, str]:
+        """Render all regions with the values that `read` returned."""
+        return {region: render(template, {**values, "is_admin": is_admin}) for region, template in self.regions.items()}
 
 
 VIEWS: Final[dict[str, LiveView]] = {}
@@ -71,6 +74,11 @@ class ViewKey:
     parameters: tuple[tuple[str, str], ...]
     is_admin: bool
 
+    @property
+    def values(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """What listeners have in common whose regions are made of the same values."""
+        return self.view, self.parameters
+
 
 class LiveRegions:
     """The regions of the views that browsers show, each read and rendered once for all of them. For one event loop."""
@@ -78,28 +86,60 @@ class LiveRegions:
     def __init__(self, services: AppServices) -> None:
         self._services = services
         self._turns = asyncio.Semaphore()
-        self._pollers: dict[ViewKey, SnapshotPoller] = {}
+        self._pollers: dict[Hashable, SnapshotPoller] = {}
+        """By `ViewKey.values`."""
+        self._checks: dict[Hashable, tuple[int, asyncio.Task[bool]]] = {}
+        """Whether the caller of a stream may still read it, by credentials and route: as of which period, and the answer."""
 
     @contextmanager
     def subscribe(self, key: ViewKey) -> Iterator[Subscription]:
         """Subscribe to the regions of a view; they are read inside this context."""
-        poller = self._pollers.get(key)
+        poller = self._pollers.get(key.values)
         if poller is None:
-            poller = self._pollers[key] = SnapshotPoller(self._lookup, INTERVAL, share=SHARE, turns=self._turns)
+            poller = SnapshotPoller(self._lookup, INTERVAL, share=SHARE, turns=self._turns)
+            self._pollers[key.values] = poller
         try:
             with poller.subscribe(key) as subscription:
                 yield subscription
         finally:
-            if not poller.is_watched and self._pollers.get(key) is poller:
-                del self._pollers[key]
+            if not poller.is_watched and self._pollers.get(key.values) is poller:
+                del self._pollers[key.values]
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a stream is open."""
+        return bool(self._pollers)
+
+    def latest(self, key: ViewKey) -> Mapping[str, str]:
+        """The regions of a view, once: as they were just read for a stream, or read now. From any thread. Raises NotFound."""
+        poller = self._pollers.get(key.values)
+        found = poller.latest(key, max_age=3 * INTERVAL) if poller is not None else None
+        return found if found is not None else self._read(key)
+
+    async def still_permitted(self, request: Request) -> bool:
+        """Whether the caller of a stream may still read it. It is asked once in `KEEPALIVE` for all streams with the same credentials."""
+        period = int(time.monotonic() // sse.KEEPALIVE)
+        asked = (credentials_of(request), request.scope["route"].path_format)
+        known = self._checks.get(asked)
+        if known is None or known[0] != period:
+            self._checks = {key: check for key, check in self._checks.items() if check[0] == period}
+            check = asyncio.create_task(run_in_threadpool(sse.still_permitted, request, self._services))
+            known = self._checks[asked] = (period, check)
+        return await asyncio.shield(known[1])
 
     def _lookup(self, keys: Collection[ViewKey]) -> Mapping[ViewKey, dict[str, str]]:
-        """Read and render these views; what no longer exists is left out."""
+        """Read the values of these views once, and render them; what no longer exists is left out. They differ in the role only."""
         found = {}
-        for key in keys:
-            with suppress(NotFound):
-                found[key] = VIEWS[key.view].render(self._services, dict(key.parameters), is_admin=key.is_admin)
+        with suppress(NotFound):
+            values = None
+            for key in keys:
+                values = values or VIEWS[key.view].read(self._services, dict(key.parameters))
+                found[key] = VIEWS[key.view].render(values, is_admin=key.is_admin)
         return found
+
+    def _read(self, key: ViewKey) -> dict[str, str]:
+        view = VIEWS[key.view]
+        return view.render(view.read(self._services, dict(key.parameters)), is_admin=key.is_admin)
 
 
 def view_key(view: str, caller: Principal, parameters: Parameters) -> ViewKey:
@@ -137,7 +177,8 @@ def stream(request: Request, services: AppServices, key: ViewKey) -> sse.EventSt
 async def _frames(request: Request, services: AppServices, key: ViewKey) -> AsyncIterator[bytes]:
     sent: dict[str, str] = {}
     last_sent = last_checked = time.monotonic()
-    with regions_of(services).subscribe(key) as subscription:
+    live = regions_of(services)
+    with live.subscribe(key) as subscription:
         yield b"retry: 1000\n\n"
         await subscription.wait_for_first()
         while not services.hub.closing:
@@ -158,9 +199,9 @@ async def _frames(request: Request, services: AppServices, key: ViewKey) -> Asyn
             elif now - last_sent >= sse.KEEPALIVE:
                 last_sent = now
                 yield b": alive\n\n"
-            if now - last_checked >= sse.KEEPALIVE:
+            if now // sse.KEEPALIVE > last_checked // sse.KEEPALIVE:
                 last_checked = now
-                if not await run_in_threadpool(sse.still_permitted, request, services):
+                if not await live.still_permitted(request):
                     yield sse.encode_frame("logged-out", "{}")
                     return
             await subscription.poller.wait_for_next()

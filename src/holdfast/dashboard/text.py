@@ -18,6 +18,8 @@ _CONTROL: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
 )
 _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(?:\+00:00|Z)")
+_PART_OF_URL: Final = re.compile("(?:[^/?&]*//[^/?&]*|[/?&][^/?&]*|[^/?&]+)(?:/$)?")
+"""The host with its scheme, and each part of a path or query with the character before it."""
 _SPAN: Final = re.compile(r"(\d+ days?), 0:00:00")
 DASH: Final = "\N{EN DASH}"
 
@@ -78,7 +80,7 @@ def duration(value: timedelta | float | None) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
     left, words = round(seconds), []
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, length)
@@ -113,7 +115,8 @@ def ago(moment: datetime | None, now: datetime) -> Markup:
     if moment is None:
         return Markup("&ndash;")
     seconds = (now - moment).total_seconds()
-    words = f"{duration(max(1.0, abs(seconds)))} ago" if seconds >= 0 else f"in {duration(max(1.0, -seconds))}"
+    length = duration(max(1, round(abs(seconds))))
+    words = f"{length} ago" if seconds >= 0 else f"in {length}"
     return Markup('<time datetime="{}" data-only="title">{}</time>').format(moment.astimezone(UTC).isoformat(), words)
 
 
@@ -131,6 +134,23 @@ def link_target(url: str | None) -> str | None:
 def words(name: str) -> str:
     """Return a name with underscores as words: `not_found` as `not found`."""
     return name.replace("_", " ")
+
+
+def breakable(url: str) -> Markup:
+    """Return a URL that a narrow column breaks between its parts, rather than anywhere."""
+    parts = _PART_OF_URL.findall(str(clean(url)))
+    return Markup("<wbr>").join(parts)
+
+
+def reason(why: str) -> str:
+    """Return the reason of a URL with its code in words: `not_found: 404` as `not found: 404`."""
+    code, colon, detail = why.partition(":")
+    return f"{words(code)}{colon}{detail}"
+
+
+def format_name(name: str) -> str:
+    """Return the name of a file format as people write it."""
+    return {"csv": "CSV", "jsonl": "JSONL", "parquet": "Parquet"}[name]
 
 
 def plain(value: object) -> str:

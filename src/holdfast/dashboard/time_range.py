@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from holdfast.dashboard.live import Parameters
+from holdfast.stats.records import ChartSpan
 
 RANGES: Final = {
     "15m": (timedelta(minutes=15), "15 minutes"),
@@ -33,6 +34,11 @@ class TimeRange:
         """The smallest step with which a chart has few enough points."""
         span = (self.until or datetime.now(UTC)) - self.since
         return next((step for step in _STEPS if span / step <= _MAX_POINTS), _STEPS[-1])
+
+    @property
+    def of_charts(self) -> ChartSpan:
+        """The span of the charts: the same value whenever a range up to now is read."""
+        return ChartSpan(RANGES[self.name][0] if self.name else self.since, self.until, self.step)
 
 
 def parse(parameters: Parameters) -> TimeRange:

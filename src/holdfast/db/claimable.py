@@ -11,6 +11,7 @@ import psycopg
 
 from holdfast.db import array_params, judging, transitions
 from holdfast.db.url_reasons import CODE
+from holdfast.model.commit_batch import IMAGE_PRIORITY
 from holdfast.model.domain import BLOCKING_EVENTS, UNREACHABLE_EVENTS, Event, Status, status_reason
 from holdfast.model.outcome import JUDGED_AT_LINK, TREATMENT, Outcome, UrlState
 from holdfast.model.url_reason import ROBOTS_UNAVAILABLE, codes_of
@@ -104,8 +105,8 @@ FROM per_domain p WHERE d.id = p.domain_id
 RETURNING d.id, COALESCE(p.woken, false) AND d.status = 'exhausted'
 """  # noqa: S608 — composed of the constant above only
 
-# One URL each: for tasks, and for retries of single URLs. What changes is counted by what it was.
-_ONCE_MORE: Final = """
+# One URL each: for tasks, for retries of single URLs, and for links that are images. What changes is counted by what it was.
+_ONCE_MORE: Final = f"""
 WITH news AS (
     DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_key IS NOT NULL
     RETURNING id, domain_id, job_id, again_key, priority, hops
@@ -115,6 +116,7 @@ WITH news AS (
     ORDER BY f.domain_id, f.job_id, f.url_key, n.id DESC
 ), reopened AS (
     UPDATE url_frontier f SET state = 'waiting', attempts = 0, reason = NULL, not_before = NULL, priority = o.priority, hops = o.hops,
+        resource = CASE WHEN o.priority = {IMAGE_PRIORITY} THEN 'image' ELSE f.resource END,
         kind = CASE o.state WHEN 'done' THEN 'refresh'::frontier_kind ELSE f.kind END
     FROM old o WHERE f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key
 ), counts AS (
@@ -125,7 +127,7 @@ WITH news AS (
 SELECT domain_id, job_id, total > 0 AND EXISTS (SELECT FROM crawl_jobs j WHERE j.id = job_id AND j.kind = 'crawl' AND j.deleted_at IS NULL),
        add_counts(domain_id, job_id, total, -done, -denied, -failed)
 FROM counts
-"""
+"""  # noqa: S608 — composed of a constant only
 _NOT_BEFORE_ALLOWED: Final = """
 UPDATE job_domains jd SET
     not_before = (SELECT NULLIF(GREATEST(d.back_off_until, d.circuit_open_until, jd.yielded_until, now()), now())

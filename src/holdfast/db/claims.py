@@ -267,7 +267,7 @@ def flush(
         prepare=False,  # planned for the domains that there are now: a plan made for a handful would read all of them, each time
     ).fetchall()
     begun = [domain_id for domain_id, _, begins in flushed if begins]
-    first = status_reason(Event.OUTCOME, "the first of a visit")
+    first = status_reason(Event.OUTCOME, "the first result of a visit")
     transitions.change(connection, begun, Status.ACTIVE, only_from=[Status.PENDING], reason=first, worker=worker)
     return {domain_id: waiting for domain_id, waiting, _ in flushed}
 

@@ -182,14 +182,18 @@ def _write(
     changed = url_results.settle(connection, parts, run_id=batch.run_id)
     task_frontier.record(connection, parts)
     sitemaps.record(connection, parts)
+    linked = [(part.domain_id, outcome) for part in parts for outcome in part.outcomes if outcome.maybe_image]
     stored = images.record(
         connection,
         links=(link for part in parts for outcome in part.outcomes for link in outcome.image_links),
         fetched=(outcome.image for part in parts for outcome in part.outcomes if outcome.image is not None),
+        linked={outcome.url_key: outcome.url for _, outcome in linked},
         own=held,
         near_distance=near_distance,
     )
-    # A URL that another worker inserted may be settled before its wake was folded: it is counted now.
+    seen_again = [(domain_id, outcome.job_id, outcome.url_key) for domain_id, outcome in linked]
+    images.reopen(connection, enqueued.known_images + seen_again)
+    # A URL that another worker inserted may be settled before its wake was folded: it is counted now. Links that are images wait again.
     claimable.fold_counts(connection, sorted(held))
     news = {
         key: _Changes(added.get(key, _NONE_ADDED), changed.by_job.get(key, _NONE_SETTLED))

@@ -15,7 +15,7 @@ import psycopg
 from holdfast.db import array_params, jobs
 from holdfast.db.array_params import Row, RowType
 from holdfast.db.domains import TREATMENT_COLUMNS, TREATMENT_VALUES, NewDomains
-from holdfast.model.commit_batch import DiscoveredUrl, Resource
+from holdfast.model.commit_batch import IMAGE_PRIORITY, DiscoveredUrl, Resource
 from holdfast.model.outcome import JUDGED_AT_LINK, UrlState
 
 ROW: Final = RowType(
@@ -116,21 +116,22 @@ ON CONFLICT (domain_id, job_id, template) DO UPDATE SET urls = t.urls + excluded
 
 # A shorter path to a known URL: the shortest path decides what depends on depth. And a URL that was denied because of the link where it
 # was found (nofollow, too deep …) waits as soon as another link may be followed. Own rows only; no other worker changes them.
-_NEARER: Final = """
+_NEARER: Final = f"""
 WITH old AS MATERIALIZED (
     SELECT f.domain_id, f.job_id, f.url_key, f.state, b.depth, b.priority, b.parent_key, b.steps, b.barren
     FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(depths)s::smallint[], %(priorities)s::smallint[],
                 %(parents)s::bytea[], %(steps)s::smallint[], %(barren)s::smallint[])
         AS b(domain_id, job_id, url_key, depth, priority, parent_key, steps, barren)
     JOIN url_frontier f ON f.domain_id = b.domain_id AND f.job_id = b.job_id AND f.url_key = b.url_key
-    WHERE (b.depth < f.depth AND f.state = 'waiting') OR (f.state = 'denied' AND split_part(f.reason, ':', 1) = ANY(%(judged)s::text[]))
+    WHERE ((b.depth < f.depth AND f.state = 'waiting') OR (f.state = 'denied' AND split_part(f.reason, ':', 1) = ANY(%(judged)s::text[])))
+      AND (b.priority > {IMAGE_PRIORITY} OR f.resource = 'image')
 ), nearer AS (
     UPDATE url_frontier f SET depth = o.depth, priority = GREATEST(f.priority, o.priority), parent_key = o.parent_key,
         steps = o.steps, barren = o.barren, state = 'waiting', reason = CASE WHEN f.state = 'waiting' THEN f.reason END
     FROM old o WHERE f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key
 )
 SELECT domain_id, job_id, count(*) FROM old WHERE state = 'denied' GROUP BY domain_id, job_id
-"""
+"""  # noqa: S608 — composed of a constant only
 
 
 _Link = tuple[int, DiscoveredUrl]
@@ -160,6 +161,8 @@ class Enqueued:
     """By the domain of the page that has the link: new URLs that wait, on the same domain."""
     other_domains: Counter[int] = field(default_factory=Counter)
     """By the domain of the page that has the link: new URLs that wait, on other domains."""
+    known_images: list[_Key] = field(default_factory=list)
+    """URLs of images that were in the frontier before, perhaps as links."""
     templates: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     """By (domain, job, template), of domains that are held: new URLs that are counted by their template."""
 
@@ -218,6 +221,7 @@ def add(
             if not url.listed:
                 (result.same_domain if source == domain_id else result.other_domains)[source] += 1
     _count_templates(connection, result.templates)
+    result.known_images = [key for key, (_, url) in placed.items() if url.resource is Resource.IMAGE and key not in new]
     known = {
         key: url
         for key, (_, url) in placed.items()

@@ -104,19 +104,22 @@ SELECT count(*) FROM (
     SELECT FROM url_frontier WHERE domain_id = %(domain)s AND job_id = %(job)s AND state = 'waiting'
     AND (priority > %(priority)s OR (priority = %(priority)s AND (depth, url_key) < (%(depth)s, %(key)s))) LIMIT %(maximum)s) before
 """
-# The job that the domain is held for: that of the run or, if the run serves all jobs, that of the last request under the claim.
-_MOMENT: Final = """
+HELD_FOR: Final = """
+(SELECT j.name FROM crawl_jobs j WHERE j.id = COALESCE(
+    (SELECT r.job_id FROM crawl_runs r WHERE r.worker = d.claimed_by AND r.status = 'running' ORDER BY r.id DESC LIMIT 1),
+    (SELECT l.job_id FROM crawl_log l WHERE l.domain_id = d.id AND l.claim_epoch = d.claim_epoch AND d.claimed_by IS NOT NULL
+     ORDER BY l.crawled_at DESC LIMIT 1))) AS held_for
+"""
+"""The job that the domain `d` is held for: that of the run or, if the run serves all jobs, that of the last request under the claim."""
+_MOMENT: Final = f"""
 SELECT clock_timestamp() AS now, (SELECT count(*) FROM workers WHERE heartbeat_at > clock_timestamp() - %(silence)s) AS workers,
        EXISTS (SELECT FROM domain_wakes WHERE domain_id = %(domain)s) AS news,
-       (SELECT j.name FROM crawl_jobs j WHERE j.id = COALESCE(
-           (SELECT r.job_id FROM crawl_runs r WHERE r.worker = d.claimed_by AND r.status = 'running' ORDER BY r.id DESC LIMIT 1),
-           (SELECT l.job_id FROM crawl_log l WHERE l.domain_id = d.id AND l.claim_epoch = d.claim_epoch AND d.claimed_by IS NOT NULL
-            ORDER BY l.crawled_at DESC LIMIT 1))) AS held_for,
+       {HELD_FOR},
        ARRAY(SELECT j.name FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id
              WHERE jd.domain_id = d.id AND jd.state = 'open' AND jd.waiting > 0
              ORDER BY j.id LIMIT 10) AS others
 FROM domains d WHERE d.id = %(domain)s
-"""
+"""  # noqa: S608 — constants
 _OUTCOMES: Final = """
 SELECT outcome, count(*) AS times, max(crawled_at) AS last_at FROM crawl_log WHERE domain_id = %(domain)s
 GROUP BY outcome ORDER BY times DESC, outcome

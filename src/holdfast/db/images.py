@@ -6,8 +6,8 @@ rows of `image_urls` are where the two meet. All rows are written in the order o
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -15,10 +15,14 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast.db import array_params
+from holdfast.model.commit_batch import IMAGE_PRIORITY
 from holdfast.model.image import FetchedImage, ImageFacts, ImageLink, near_keys
+from holdfast.model.outcome import JUDGED_AT_LINK, Outcome
 
 LOCK_ATTEMPTS: Final = 5
 """How often an image is inserted that `gc` deletes at the same moment."""
+_MAX_HOPS: Final = 20
+"""Redirects of an image that are followed in the rows of its URLs."""
 _SEEN_AGAIN: Final = timedelta(hours=1)
 """The least time between two updates of when an image was last seen: images on many pages would be written with every commit."""
 
@@ -29,15 +33,27 @@ ON CONFLICT DO NOTHING
 # The commit of a page whose image is not stored yet, and the commit of that image, wait for each other here: the later one sees what the
 # other did. A URL that led to an image needs no lock: the page finds the image, or the one that replaces it just now.
 _LOCK_URLS: Final = """
-SELECT url_key FROM image_urls WHERE url_key = ANY(%(keys)s::bytea[]) AND (image_id IS NULL OR url_key = ANY(%(fetched)s::bytea[]))
-ORDER BY url_key FOR {strength}
+SELECT url_key, moved_to IS NOT NULL FROM image_urls
+WHERE url_key = ANY(%(keys)s::bytea[]) AND (image_id IS NULL OR url_key = ANY(%(fetched)s::bytea[])) ORDER BY url_key FOR {strength}
+"""
+# Where URLs were redirected to at last. Sites may redirect in a circle: such a chain has no end.
+_MOVED: Final = """
+WITH RECURSIVE hops AS (
+    SELECT url_key AS old, moved_to AS new, 1 AS hop FROM image_urls WHERE url_key = ANY(%(keys)s::bytea[]) AND moved_to IS NOT NULL
+    UNION ALL
+    SELECT h.old, u.moved_to, h.hop + 1 FROM hops h JOIN image_urls u ON u.url_key = h.new
+    WHERE u.moved_to IS NOT NULL AND h.hop < %(hops)s
+)
+SELECT DISTINCT ON (h.old) h.old, u.url_key, u.url, u.moved_to IS NOT NULL
+FROM hops h JOIN image_urls u ON u.url_key = h.new ORDER BY h.old, h.hop DESC
 """
 _FIND: Final = "SELECT sha256, id FROM images WHERE sha256 = ANY(%(hashes)s::bytea[]) ORDER BY sha256 FOR KEY SHARE"
 _INSERT: Final = """
-INSERT INTO images (sha256, size, dhash, width, height, frames, animated, format, media_type, file)
+INSERT INTO images (sha256, size, dhash, width, height, frames, animated, format, media_type, file, store_id)
 SELECT * FROM unnest(%(hashes)s::bytea[], %(sizes)s::bigint[], %(dhashes)s::bigint[], %(widths)s::int[], %(heights)s::int[],
-                     %(frames)s::int[], %(animated)s::boolean[], %(formats)s::text[], %(types)s::text[], %(files)s::text[])
-    AS i(sha256, size, dhash, width, height, frames, animated, format, media_type, file)
+                     %(frames)s::int[], %(animated)s::boolean[], %(formats)s::text[], %(types)s::text[], %(files)s::text[],
+                     %(stores)s::text[])
+    AS i(sha256, size, dhash, width, height, frames, animated, format, media_type, file, store_id)
 ORDER BY sha256
 ON CONFLICT DO NOTHING RETURNING id, dhash
 """
@@ -59,8 +75,9 @@ UPDATE images i SET near_duplicate_of = n.near FROM unnest(%(ids)s::bigint[], %(
 """
 _LEAD: Final = """
 UPDATE image_urls u SET fetched_at = clock_timestamp(), image_id = COALESCE(n.image_id, u.image_id), problem = n.problem,
-    detail = n.detail
-FROM unnest(%(keys)s::bytea[], %(images)s::bigint[], %(problems)s::text[], %(details)s::text[]) AS n(url_key, image_id, problem, detail)
+    detail = n.detail, moved_to = n.moved_to
+FROM unnest(%(keys)s::bytea[], %(images)s::bigint[], %(problems)s::text[], %(details)s::text[], %(targets)s::bytea[])
+    AS n(url_key, image_id, problem, detail, moved_to)
 WHERE u.url_key = n.url_key
 """
 _LINKS: Final = """
@@ -120,6 +137,18 @@ INSERT INTO domain_wakes (domain_id, job_id, inserted, images_stored)
 SELECT w.domain_id, w.job_id, 0, w.images FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(images)s::int[])
     AS w(domain_id, job_id, images) JOIN domains d ON d.id = w.domain_id ORDER BY w.domain_id
 """
+# The page and the link may be committed at one moment: after the locks on their URL the later of the two sees the other.
+_REOPEN: Final = f"""
+INSERT INTO domain_wakes (domain_id, job_id, inserted, again_key, priority, hops)
+SELECT f.domain_id, f.job_id, 0, f.url_key, {IMAGE_PRIORITY}, f.hops
+FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]) AS k(domain_id, job_id, url_key)
+JOIN url_frontier f ON f.domain_id = k.domain_id AND f.job_id = k.job_id AND f.url_key = k.url_key
+WHERE f.resource IS NULL AND (
+    (f.state = 'done' AND split_part(f.reason, ':', 1) = '{Outcome.WRONG_TYPE}')
+    OR (f.state = 'denied' AND split_part(f.reason, ':', 1) = ANY(%(judged)s::text[])))
+  AND EXISTS (SELECT FROM image_links l WHERE l.image_key = f.url_key AND l.job_id = f.job_id)
+ORDER BY f.domain_id, f.job_id, f.url_key
+"""  # noqa: S608 — composed of constants only
 
 
 @dataclass(slots=True)
@@ -139,26 +168,36 @@ def record(
     *,
     links: Iterable[ImageLink] = (),
     fetched: Iterable[FetchedImage] = (),
+    linked: Mapping[bytes, str] | None = None,
     own: Collection[int],
     near_distance: int,
 ) -> RecordedImages:
-    """Record the images on pages (`links`), and what URLs of images led to (`fetched`).
+    """Record the images on pages (`links`), and what URLs of images led to (`fetched`). `linked`: URLs that were fetched as links and left
+    out by their type, by key; only locked here, for `reopen`.
 
     Before: the domains `own` passed the fence of this transaction, which has touched no row of images yet; the files of `fetched` are on
     disk. After (with its commit): each image is one row; each page with an image that is stored is a row of provenance, or waits for its
     image; domains that are not `own` have a wake with the images that are new to them. The caller adds `images_stored` to its own.
     """
     by_key = {one.image_key: one for one in sorted(fetched, key=lambda one: one.facts is not None)}
-    pages = {(one.domain_id, one.page_key, one.image_key): one for one in links}
+    links = list(links)
     result = RecordedImages()
-    if not by_key and not pages:
+    linked = linked or {}
+    if not by_key and not links and not linked:
         return result
-    urls = {one.image_key: one.image_url for one in pages.values()} | {
+    moved = {key: one.moved_to for key, one in sorted(by_key.items()) if one.moved_to is not None}
+    shown = {one.image_key for one in links} | {key for key, _ in moved.values()}
+    targets, endless = _targets(connection, shown - by_key.keys(), moved)
+    followed = [_followed(one, targets) for one in links]
+    pages = {(one.domain_id, one.page_key, one.image_key): one for one in followed}
+    moved = {key: targets[key] for key in moved if key in targets}
+    urls = {**linked, **{one.image_key: one.image_url for one in pages.values()}} | {
         key: one.image_url for key, one in by_key.items()
     }
-    moved = {key: one.moved_to for key, one in sorted(by_key.items()) if one.moved_to is not None}
-    urls |= dict(moved.values())
-    _lock_urls(connection, urls, by_key)
+    first_targets = {key: one.moved_to for key, one in by_key.items() if one.moved_to is not None and key in moved}
+    urls |= dict(moved.values()) | dict(first_targets.values())
+    known_ends = {one.image_key for one in followed} - by_key.keys() - endless
+    _lock_urls(connection, urls, by_key.keys() | linked.keys(), moved_later=known_ends)
     images = _store(connection, by_key.values(), near_distance, result)
     if by_key:
         rows = [by_key[key] for key in sorted(by_key)]
@@ -167,14 +206,15 @@ def record(
             "images": array_params.numbers(images.get(one.facts.sha256) if one.facts else None for one in rows),
             "problems": [one.problem for one in rows],
             "details": [one.detail[:500] or None for one in rows],
+            "targets": [first_targets[one.image_key][0] if one.image_key in first_targets else None for one in rows],
         }
         connection.execute(_LEAD, answers)
     found = _columns([pages[key] for key in sorted(pages)])
     if pages:
         connection.execute(_WAIT, found)
     if moved:
-        targets = [key for key, _ in moved.values()]
-        connection.execute(_MOVE, {"old": array_params.keys(moved), "new": array_params.keys(targets)})
+        ends = [key for key, _ in moved.values()]
+        connection.execute(_MOVE, {"old": array_params.keys(moved), "new": array_params.keys(ends)})
     led = sorted(by_key.keys() | {key for key, _ in moved.values()})
     seen = connection.execute(_SEE, {**found, "led": array_params.keys(led)}).fetchall()
     result.images_stored.update({domain_id: count for domain_id, _, count in seen if domain_id in own})
@@ -185,14 +225,67 @@ def record(
     return result
 
 
-def _lock_urls(connection: psycopg.Connection, urls: dict[bytes, str], fetched: Collection[bytes]) -> None:
-    """Before: nothing. After: each URL has a row, and no other transaction is between finding an image and waiting for it."""
+def reopen(connection: psycopg.Connection, urls: Sequence[tuple[int, int, bytes]]) -> None:
+    """Ask for another fetch, as images, of URLs that pages show and that were links before. `urls`: domain, job and key.
+
+    Before: `record` has locked them in this transaction, and their outcomes are written. After: those that were left out by their type, or
+    denied because of their link, and for which a page of the job waits, have a wake; their holder folds it.
+    """
+    if urls:
+        domains, jobs, keys = zip(*urls, strict=True)
+        parameters = {"domains": list(domains), "jobs": list(jobs), "keys": array_params.keys(keys)}
+        connection.execute(_REOPEN, parameters | {"judged": sorted(JUDGED_AT_LINK)})
+
+
+_Target = tuple[bytes, str]
+"""The key and the URL that a URL was redirected to."""
+
+
+def _targets(
+    connection: psycopg.Connection, fetched_before: Collection[bytes], moved: Mapping[bytes, _Target]
+) -> tuple[dict[bytes, _Target], set[bytes]]:
+    """Where URLs were redirected to at last: those of `fetched_before` by earlier commits, and those that are `moved` by this one. Those
+    that are redirected in a circle are left out; they and their targets are the second value."""
+    keys = array_params.keys(sorted(fetched_before))
+    found = connection.execute(_MOVED, {"keys": keys, "hops": _MAX_HOPS}).fetchall() if fetched_before else []
+    endless = {bytes(key) for old, new, _, goes_on in found if goes_on for key in (old, new)}
+    known: dict[bytes, _Target] = {bytes(old): (bytes(new), url) for old, new, url, goes_on in found if not goes_on}
+    known |= moved
+    targets: dict[bytes, _Target] = {}
+    for key in known:
+        target = known[key]
+        for _ in range(_MAX_HOPS):
+            target = known.get(target[0], target)
+        if target[0] in known or target[0] in endless:
+            endless |= {key, target[0]}
+        else:
+            targets[key] = target
+    return targets, endless
+
+
+def _followed(link: ImageLink, targets: Mapping[bytes, _Target]) -> ImageLink:
+    """The link with the URL that its own was redirected to."""
+    target = targets.get(link.image_key)
+    return link if target is None else replace(link, image_key=target[0], image_url=target[1])
+
+
+def _lock_urls(
+    connection: psycopg.Connection,
+    urls: dict[bytes, str],
+    fetched: Collection[bytes],
+    *,
+    moved_later: Collection[bytes],
+) -> None:
+    """Before: nothing. After: each URL has a row, and no other transaction is between finding an image and waiting for it. Raises
+    SerializationFailure if one of `moved_later` was redirected at this moment: the batch is written again."""
     keys = sorted(urls)
     packed = array_params.keys(keys)
     connection.execute(_KNOW_URLS, {"keys": packed, "urls": [urls[key] for key in keys]})
     # One strength for all rows, in one statement: rows that are locked in two rounds would be locked in two orders.
     query = _LOCK_URLS.format(strength="NO KEY UPDATE" if fetched else "SHARE")
-    connection.execute(query, {"keys": packed, "fetched": array_params.keys(sorted(fetched))})
+    rows = connection.execute(query, {"keys": packed, "fetched": array_params.keys(sorted(fetched))})
+    if any(moved and bytes(key) in moved_later for key, moved in rows):
+        raise psycopg.errors.SerializationFailure("an image was redirected as its page was written")
 
 
 def _store(
@@ -200,7 +293,9 @@ def _store(
 ) -> dict[bytes, int]:
     """Insert the images that are not known; returns the ids of all by their hash. After: no other transaction deletes them."""
     files = {
-        one.facts.sha256: (one.facts, one.file) for one in fetched if one.facts is not None and one.file is not None
+        one.facts.sha256: (one.facts, one.file, one.store_id)
+        for one in fetched
+        if one.facts is not None and one.file is not None
     }
     if not files:
         return {}
@@ -240,8 +335,8 @@ def _mark_near(connection: psycopg.Connection, new: Sequence[tuple[int, int | No
     return len(near)
 
 
-def _image_columns(images: Sequence[tuple[ImageFacts, str]]) -> dict[str, Any]:
-    facts = [one for one, _ in images]
+def _image_columns(images: Sequence[tuple[ImageFacts, str, str | None]]) -> dict[str, Any]:
+    facts = [one for one, _, _ in images]
     return {
         "hashes": array_params.keys(one.sha256 for one in facts),
         "sizes": array_params.numbers(one.size for one in facts),
@@ -252,7 +347,8 @@ def _image_columns(images: Sequence[tuple[ImageFacts, str]]) -> dict[str, Any]:
         "animated": array_params.numbers(one.animated for one in facts),
         "formats": [one.format for one in facts],
         "types": [one.media_type for one in facts],
-        "files": [file for _, file in images],
+        "files": [file for _, file, _ in images],
+        "stores": [store for _, _, store in images],
     }
 
 
@@ -297,7 +393,7 @@ DELETE FROM image_links WHERE ctid = ANY(ARRAY(SELECT ctid FROM image_links WHER
 """
 _KNOWN_FILES: Final = "SELECT sha256 FROM images WHERE sha256 = ANY(%(hashes)s::bytea[])"
 _REFERENCES: Final = """
-SELECT id, sha256, file FROM images WHERE id > %(after)s AND file IS NOT NULL ORDER BY id LIMIT %(chunk)s
+SELECT id, sha256, file, store_id FROM images WHERE id > %(after)s AND file IS NOT NULL ORDER BY id LIMIT %(chunk)s
 """
 CHUNK: Final = 1000
 LINK_AGE: Final = timedelta(days=30)
@@ -332,6 +428,12 @@ def has_any(connection: psycopg.Connection) -> bool:
     """Return whether any image is stored."""
     row = connection.execute("SELECT EXISTS (SELECT FROM images)").fetchone()
     return bool(row and row[0])
+
+
+def problems(connection: psycopg.Connection) -> dict[str, str | None]:
+    """Return why what the URL of an image led to is not stored, for each URL that was fetched; None: it is stored."""
+    rows = connection.execute("SELECT url, problem FROM image_urls WHERE fetched_at IS NOT NULL ORDER BY url")
+    return dict(rows.fetchall())
 
 
 def known_files(connection: psycopg.Connection, hashes: Sequence[bytes]) -> set[bytes]:

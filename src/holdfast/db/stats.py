@@ -126,13 +126,14 @@ ON CONFLICT (at) DO UPDATE SET robots_denied = t.robots_denied + excluded.robots
 """  # noqa: S608 — constants
 
 _OPEN_RUNS: Final = f"(SELECT counted, {_RUN_COUNTS} AS counts FROM crawl_runs WHERE NOT settled) open"  # noqa: S608 — constants
-_COUNTERS: Final = f"""
-SELECT name, label, sum(value)::bigint, sum(lately)::bigint FROM (
+COUNTERS: Final = f"""
+SELECT name, label, sum(value)::bigint AS total, sum(lately)::bigint AS lately FROM (
     SELECT name::text, label::text, value, 0 AS lately FROM stats_total
     UNION ALL {_FRESH_FIGURES.format(source="stats_fresh", lately=_LATELY)}
     UNION ALL SELECT r.*, 0 FROM ({_RUN_FIGURES.format(source=_OPEN_RUNS)}) r
 ) figures GROUP BY name, label HAVING sum(value) > 0
 """  # noqa: S608 — constants
+"""All counts as of now, by name and label."""
 
 _SAMPLE: Final = """
 INSERT INTO {table} AS t (at, frontier_size, active_workers, domains)
@@ -291,7 +292,7 @@ class Sums:
 
 def counters(connection: psycopg.Connection) -> dict[tuple[str, str], Count]:
     """Return all counts as of now, by name and label; zeros are left out."""
-    return {(name, label): Count(total, lately) for name, label, total, lately in connection.execute(_COUNTERS)}
+    return {(name, label): Count(total, lately) for name, label, total, lately in connection.execute(COUNTERS)}
 
 
 def series(

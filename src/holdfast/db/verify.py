@@ -214,6 +214,10 @@ STRUCTURE: Final[dict[str, str]] = {
         SELECT l.domain_id, l.job_id, l.image_key FROM image_links l JOIN image_urls u ON u.url_key = l.image_key
         WHERE u.image_id IS NOT NULL
     """,
+    "I11 no page waits for a URL of an image that was redirected": """
+        SELECT l.domain_id, l.job_id, l.image_key FROM image_links l JOIN image_urls u ON u.url_key = l.image_key
+        JOIN image_urls target ON target.url_key = u.moved_to AND target.moved_to IS NULL
+    """,
     "I13 no URL was tried more often than `politeness.retries` allows": """
         SELECT domain_id, job_id, url_key, attempts FROM url_frontier WHERE attempts > %(attempts)s
     """,

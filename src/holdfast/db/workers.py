@@ -44,11 +44,12 @@ WITH quick AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)
 mine AS (SELECT name FROM workers WHERE name = %(name)s FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE workers w SET activity = %(activity)s, activity_at = clock_timestamp() FROM quick, mine WHERE w.name = mine.name
 """
-_ACTIVE: Final = """
-SELECT w.name, w.activity, extract(epoch FROM clock_timestamp() - w.activity_at)::float8
+ACTIVITIES: Final = """
+SELECT w.name, w.activity, extract(epoch FROM clock_timestamp() - w.activity_at)::float8 AS age
 FROM workers w WHERE w.heartbeat_at > clock_timestamp() - %(silence)s
   AND EXISTS (SELECT FROM crawl_runs r WHERE r.worker = w.name AND r.status = 'running') ORDER BY w.name
 """
+"""The activity of each worker, by `silence`."""
 # Running workers with a recent heartbeat that serve all jobs, or this one.
 _SERVING: Final = """
 FROM crawl_runs r JOIN workers w ON w.name = r.worker
@@ -210,7 +211,7 @@ def activities(connection: psycopg.Connection, *, silence: timedelta) -> dict[st
     """The activity of each running worker with a heartbeat within `silence`, by name."""
     return {
         name: Activity.from_json(stored, age or 0.0)
-        for name, stored, age in connection.execute(_ACTIVE, {"silence": silence})
+        for name, stored, age in connection.execute(ACTIVITIES, {"silence": silence})
     }
 
 

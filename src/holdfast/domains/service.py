@@ -38,7 +38,7 @@ from holdfast.model.domain_name import canonical_domain
 from holdfast.model.duration import parse as parse_duration
 from holdfast.model.maintenance_window import MaintenanceWindows
 from holdfast.model.proxy import ProxyMode
-from holdfast.model.request_secrets import RequestSecrets, check_user_agent, domain_origins
+from holdfast.model.request_secrets import SECRET_KEYS, RequestSecrets, check_user_agent, domain_origins
 from holdfast.model.seed_lines import make_seed
 from holdfast.model.url import check_parameter_names
 from holdfast.politeness.robots_txt import PRODUCT, Robots, product_token
@@ -565,8 +565,6 @@ ALIASES: Final[Mapping[str, str]] = {
     "proxy": "proxy_use",
 }
 """Short forms, in commands and in bodies of the API."""
-SECRET_KEYS: Final = ("header", "cookie", "basic_auth")
-"""Further keys; their values are sealed, and in no column of the domain."""
 _SHORT: Final = {column: alias for alias, column in ALIASES.items()}
 ALL_KEYS: Final = ", ".join(f"{key} ({_SHORT[key]})" if key in _SHORT else key for key in (*KEYS, *SECRET_KEYS))
 """All keys with their short forms, for messages."""

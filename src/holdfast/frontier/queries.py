@@ -67,6 +67,7 @@ URLS: Final = Listing(
         "kind": "t.kind = %(kind)s::frontier_kind",
         "pages": "t.resource IS NULL",
         "sitemaps": "t.resource = 'sitemap'",
+        "images": "t.resource = 'image'",
         "priority": "t.priority = %(priority)s",
         "due": "t.state = 'waiting' AND (t.not_before IS NULL OR t.not_before <= clock_timestamp())",
         "delayed": "t.state = 'waiting' AND t.not_before > clock_timestamp()",
@@ -74,7 +75,11 @@ URLS: Final = Listing(
     {
         "key": Order(
             _KEY,
-            (("domain", "job", "failed"), ("domain", "failed"), ("failed",), ("domain", "job"), ("domain",), ()),
+            (
+                *(("domain", "job", "sitemaps"), ("domain", "sitemaps"), ("sitemaps",)),
+                *(("domain", "job", "images"), ("domain", "images"), ("images",)),
+                *(("domain", "job", "failed"), ("domain", "failed"), ("failed",), ("domain", "job"), ("domain",), ()),
+            ),
             frozenset({"first_domain", "last_domain"}),
         ),
         "taken": Order(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.model.outcome import UrlState  # it needs ada-url, which the client does without
 
 _KINDS: Final = ("discovery", "refresh")
-RESOURCES: Final = ("page", "sitemap")
+RESOURCES: Final = ("page", "sitemap", "image")
 
 
 @record
@@ -208,7 +208,7 @@ class UrlFilter(ListFilter):
     reason: str | None = None
     """Of URLs that do not wait: the code of the reason, as in the summary of a job (`not_crawled`)."""
     resource: str | None = None
-    """page, or sitemap."""
+    """page, sitemap, or image."""
 
     def given(self) -> dict[str, object]:
         """Return the filters that are present, by the names of the query. Raises UsageError."""
@@ -218,7 +218,7 @@ class UrlFilter(ListFilter):
         if self.priority is not None and not 1 <= self.priority <= 12:
             raise UsageError("The priority of a URL is a number from 1 to 12.")
         if self.resource is not None and self.resource not in RESOURCES:
-            raise UsageError(f"A URL leads to a {' or a '.join(RESOURCES)}.")
+            raise UsageError(f"There is no resource {self.resource!r}; there are {', '.join(RESOURCES)}.")
         if self.resource is not None:
             filters[f"{filters.pop('resource')}s"] = True
         split_flag(filters, "due", "due", "delayed")

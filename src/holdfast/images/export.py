@@ -18,7 +18,7 @@ from holdfast.archive.reader import ArchiveDamaged
 from holdfast.atomic_file import AtomicFile
 from holdfast.control.listings import resolve_names
 from holdfast.db.connection import Database
-from holdfast.errors import NotFound
+from holdfast.errors import ImageStoreUnavailable, NotFound, UsageError
 from holdfast.images import queries
 from holdfast.images.records import ExportedImage
 
@@ -69,6 +69,11 @@ class ImageExporter:
                     done.rows += len(rows)
                     yield done
             file.complete()
+        except ImageStoreUnavailable as problem:
+            raise ImageStoreUnavailable(
+                f"{problem} {done.copied:,} of {done.images:,} images were copied before; the same command copies what is missing "
+                f"and then writes {metadata.name}."
+            ) from None
         finally:
             file.discard()
         yield done
@@ -87,6 +92,10 @@ class ImageExporter:
 
 
 def folder_target(folder: Path) -> tuple[ImageStore, Path]:
-    """The target of an export to a folder, and the place of its metadata. After: the folder exists."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """The target of an export to a folder, and the place of its metadata. After: the folder exists. Raises UsageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        why = "it is a file" if isinstance(problem, FileExistsError) else (problem.strerror or str(problem)).lower()
+        raise UsageError(f"The folder {str(folder)!r} cannot be made: {why}. Name another folder.") from problem
     return FolderImageStore(folder / "files"), folder / METADATA

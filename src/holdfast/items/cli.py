@@ -9,8 +9,6 @@ from holdfast import factories
 from holdfast.cli import output
 from holdfast.cli.command_context import CommandContext, say
 from holdfast.cli.output import pluralize, safe
-from holdfast.control import export as exports
-from holdfast.control.export import Exporter, ExportRequest
 from holdfast.errors import UsageError
 from holdfast.model.job import MARKDOWN, Job
 
@@ -47,7 +45,9 @@ def load_parser(context: CommandContext, text: str | None, *, no_archive: bool) 
 def check_file(file: str | None) -> None:
     """Raise UsageError for a file that items cannot be written to."""
     if file is not None:
-        exports.check(file, ExportRequest("items"))
+        from holdfast.control import export  # here, as below: most crawls write no items
+
+        export.check(file, export.ExportRequest("items"))
 
 
 def check_job(context: CommandContext, job: Job, parser: "ChosenParser | None", file: str | None = None) -> None:
@@ -94,6 +94,8 @@ def finish(context: CommandContext, job: Job, parser: "ChosenParser | None", fil
     name = safe(quote(job.name))
     then = f"`holdfast export items FILE --job {name}` writes them to a file"
     if file is not None:
+        from holdfast.control.export import Exporter, ExportRequest
+
         *_, written = Exporter(context.store(), context.settings.domains.registrable).write(
             file, ExportRequest("items", job=job.name)
         )

@@ -5,18 +5,18 @@ The rule: it is read from the database only, so `crawl`, `jobs watch`, `status` 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from shlex import quote
 from typing import Final
 
 from holdfast.control.explain_text import visit_wait, why_not
-from holdfast.db import crawls, explain, workers
+from holdfast.db import crawls, workers
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import progress as queries
-from holdfast.jobs.queries.progress import JobFigures
+from holdfast.jobs.queries.progress import JobFigures, JobNow
 from holdfast.jobs.records import Job, JobDepths, JobPace, JobProgress, Waiting
 from holdfast.jobs.summary import waits_now
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
@@ -26,6 +26,8 @@ CAUSES_SPAN: Final = timedelta(minutes=1)
 """For this long after an error, errors are counted by cause; the rate of a job is measured over it, too."""
 _SHORTEST_SPAN: Final = timedelta(seconds=5)
 """A rate is measured over at least this long."""
+DOMAINS_SHOWN: Final = 10
+"""Domains of a job that are shown with what moves."""
 MAX_HELD: Final = 3
 """Domains that are named because another job holds them."""
 RUNNABLE: Final = ("pending", "processing")
@@ -73,11 +75,15 @@ class LiveJob:
 
 @dataclass(frozen=True, slots=True)
 class JobBreakdown:
-    """A job over its domains and depths, which takes long to read if there are many."""
+    """What takes longer to read of a job: over its domains, its depths, and the log."""
 
     figures: JobFigures
     """`now` says when it was read."""
-    waits: Sequence[Waiting]
+    waits: list[Waiting]
+    for_other_jobs: list[LiveWait]
+    """Domains of it that are crawled for another job."""
+    causes: dict[str, int]
+    """Failed requests of the last minute, by outcome."""
     depths: JobDepths
 
 
@@ -100,15 +106,31 @@ class LiveJobReader:
             recent = self._failed_at is not None and figures.now - self._failed_at < CAUSES_SPAN
             causes = queries.causes(connection, self._job_id, CAUSES_SPAN) if recent else {}
             activities = workers.activities(connection, silence=SILENCE)
-            return _live_job(connection, figures, activities, causes)
+            waiting, for_other_jobs = _waits_of_domains(connection, figures, activities)
+            return _live_job(figures, activities, causes, waiting, for_other_jobs)
+
+
+def _waits_of_domains(
+    connection: Connection, figures: JobFigures, activities: Mapping[str, Activity]
+) -> tuple[list[Waiting], list[LiveWait]]:
+    """What the domains of a job wait for that no worker holds, and which are crawled for other jobs."""
+    if not (figures.open and figures.state in RUNNABLE):
+        return [], []
+    waiting = waits_now(connection, crawls.get(connection, figures.job_id))
+    job_id = figures.job_id
+    at_work = any(
+        activity.requests.get(job_id) or any(wait.job_id == job_id for wait in activity.waits)
+        for activity in activities.values()
+    )
+    return waiting, _waits_for_other_jobs(connection, figures) if figures.workers and not at_work else []
 
 
 def _live_job(
-    connection: Connection,
     figures: JobFigures,
     activities: Mapping[str, Activity],
     causes: Mapping[str, int],
-    waiting: Sequence[Waiting] | None = None,
+    waiting: Sequence[Waiting],
+    for_other_jobs: Sequence[LiveWait],
 ) -> LiveJob:
     requests, fetching, waits = 0, list[InFlightRequest](), list[LiveWait]()
     for activity in activities.values():
@@ -119,9 +141,9 @@ def _live_job(
     fetching.sort(key=lambda fetch: -fetch.seconds)
     of_job = _waits_of_job(figures)
     if figures.open and figures.state in RUNNABLE:
-        of_job += _unclaimed_waits(connection, figures, waiting)
+        of_job += _unclaimed_waits(figures, waiting)
         if not (requests or waits) and figures.workers:
-            of_job += _waits_for_other_jobs(connection, figures)
+            of_job += for_other_jobs
     return LiveJob(
         figures,
         requests,
@@ -155,29 +177,36 @@ def progress(database: Database, jobs: Sequence[Job]) -> dict[int, JobProgress]:
         return found
 
 
-def live_with_pace(connection: Connection, job_id: int) -> tuple[LiveJob, JobPace]:
-    """The present state of a job and its pace, read once; NotFound if it was deleted."""
-    figures = queries.figures(connection, job_id, silence=SILENCE)
-    causes = queries.causes(connection, job_id, CAUSES_SPAN) if figures.errors else {}
-    activities = workers.activities(connection, silence=SILENCE)
-    return _live_job(connection, figures, activities, causes), _pace(connection, figures)
-
-
 def breakdown(connection: Connection, job_id: int) -> JobBreakdown:
-    """What takes long to read of a job with many domains; NotFound if it was deleted."""
+    """What takes longer to read of a job; NotFound if it was deleted."""
     figures = queries.figures(connection, job_id, silence=SILENCE)
-    job = crawls.get(connection, job_id)
-    return JobBreakdown(figures, waits_now(connection, job), depth_queries.depths(connection, job))
+    waiting, for_other_jobs = _waits_of_domains(connection, figures, workers.activities(connection, silence=SILENCE))
+    return JobBreakdown(
+        figures,
+        waiting,
+        for_other_jobs,
+        queries.causes(connection, job_id, CAUSES_SPAN) if figures.errors else {},
+        depth_queries.depths(connection, job_id, figures.job),
+    )
 
 
-def live_by_breakdown(connection: Connection, job: Job, counted: JobBreakdown | None) -> tuple[LiveJob, JobPace]:
-    """The present state of a job whose domains were summed a moment ago, and its pace: `live_with_pace` without reading the domains again.
-    `counted`: what its domains wait for and their statuses, as they were read before; None: these are left out."""
-    figures = queries.figures_of_summed(connection, job, counted.figures if counted else None, silence=SILENCE)
-    causes = queries.causes(connection, job.id, CAUSES_SPAN) if figures.errors else {}
-    activities = workers.activities(connection, silence=SILENCE)
-    live = _live_job(connection, figures, activities, causes, counted.waits if counted else ())
-    return live, _pace(connection, figures)
+def now(connection: Connection, job_id: int) -> JobNow:
+    """What moves of a job, in one statement; NotFound if it was deleted."""
+    return queries.now(connection, job_id, CAUSES_SPAN, limit=DOMAINS_SHOWN, silence=SILENCE)
+
+
+def live_now(found: JobNow, counted: JobBreakdown | None) -> tuple[LiveJob, JobPace]:
+    """The present state of a job, and its pace. `counted`: what was read of it before; None: the statuses of its domains, what they wait
+    for and its failed requests are left out."""
+    figures = found.figures
+    causes, waits, for_other_jobs = dict[str, int](), list[Waiting](), list[LiveWait]()
+    if counted is not None:
+        causes, waits, for_other_jobs = counted.causes, counted.waits, counted.for_other_jobs
+        crawled = max(0, figures.pages_in_all - counted.figures.pages_in_all)
+        pages = counted.figures.pages + crawled if counted.figures.crawl_id == figures.crawl_id else 0
+        figures = replace(figures, domains=counted.figures.domains, pages=pages)
+    live = _live_job(figures, found.activities, causes, waits, for_other_jobs)
+    return live, estimate(figures, *found.logged, _pace_span(figures).total_seconds())
 
 
 def pace(connection: Connection, job_id: int) -> JobPace:
@@ -186,11 +215,16 @@ def pace(connection: Connection, job_id: int) -> JobPace:
 
 
 def _pace(connection: Connection, figures: JobFigures) -> JobPace:
-    span = CAUSES_SPAN
-    if figures.started_at is not None:
-        span = min(span, max(figures.now - figures.started_at, _SHORTEST_SPAN))
+    span = _pace_span(figures)
     pages, urls = queries.logged(connection, figures.job_id, span)
     return estimate(figures, pages, urls, span.total_seconds())
+
+
+def _pace_span(figures: JobFigures) -> timedelta:
+    """The time over which the pace of a job is measured: the last minute, or less if its crawl began within it."""
+    if figures.started_at is None:
+        return CAUSES_SPAN
+    return min(CAUSES_SPAN, max(figures.now - figures.started_at, _SHORTEST_SPAN))
 
 
 def estimate(figures: JobFigures, pages: int, urls: int, seconds: float) -> JobPace:
@@ -221,24 +255,22 @@ def live_wait(wait: VisitWait) -> LiveWait:
     return LiveWait(visit_wait(wait), wait.seconds, meant=wait.kind is WaitKind.DELAY)
 
 
-def _unclaimed_waits(connection: Connection, figures: JobFigures, waiting: Sequence[Waiting] | None) -> list[LiveWait]:
-    """What domains that no worker holds wait for. `waiting`: as it was read before; None: it is read now."""
-    found = waits_now(connection, crawls.get(connection, figures.job_id)) if waiting is None else waiting
+def _unclaimed_waits(figures: JobFigures, waiting: Sequence[Waiting]) -> list[LiveWait]:
+    """What domains that no worker holds wait for at this moment, of those that were read before."""
     return [
         LiveWait(wait.what, None if wait.until is None else (wait.until - figures.now).total_seconds(), wait.change)
-        for wait in found
+        for wait in waiting
         if wait.until is None or wait.until > figures.now
     ]
 
 
 def _waits_for_other_jobs(connection: Connection, figures: JobFigures) -> list[LiveWait]:
     """Domains that are crawled for another job at this moment."""
-    found = []
-    for domain_id, domain in queries.held(connection, figures.job_id, limit=MAX_HELD):
-        holder = explain.moment(connection, domain_id, silence=SILENCE)["held_for"]
-        if holder is not None and holder != figures.job:
-            found.append(LiveWait(f"waits for job {holder} on {domain}; jobs on one domain take turns", meant=True))
-    return found
+    return [
+        LiveWait(f"waits for job {holder} on {domain}; jobs on one domain take turns", meant=True)
+        for domain, holder in queries.held(connection, figures.job_id, limit=MAX_HELD)
+        if holder is not None and holder != figures.job
+    ]
 
 
 def _waits_of_job(figures: JobFigures) -> list[LiveWait]:

@@ -15,13 +15,14 @@ from holdfast.db.keyset_pagination import MAX_PAGE, Key, Page, check_page_size
 from holdfast.errors import NotFound, Refused
 from holdfast.jobs import edits, live, log
 from holdfast.jobs.crawls import CrawlRequest, CrawlService
-from holdfast.jobs.live import JobBreakdown, LiveJob
+from holdfast.jobs.live import JobBreakdown
 from holdfast.jobs.planner import CrawlPlanner
 from holdfast.jobs.queries import actions, comparison, job_domains
 from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import jobs as queries
 from holdfast.jobs.queries import log as log_queries
 from holdfast.jobs.queries.comparison import ComparedCrawl
+from holdfast.jobs.queries.progress import JobNow
 from holdfast.jobs.records import (
     ComparedPage,
     Comparison,
@@ -82,12 +83,6 @@ class JobService:
         with self.database.session() as connection:
             return queries.page(connection, where or JobFilter(), order=order, after=after, limit=limit)
 
-    def under_way(self, limit: int) -> list[Job]:
-        """Return jobs that are crawled, wait or are paused, in this order, the newest first; without those that have nothing to crawl and
-        no page."""
-        with self.database.session() as connection:
-            return queries.under_way(connection, limit)
-
     def all(self) -> list[Job]:
         """Return all jobs, by id."""
         with self.database.session() as connection:
@@ -107,20 +102,17 @@ class JobService:
         with self.database.session() as connection:
             return live.pace(connection, _id(connection, job))
 
-    def live(self, job: str | int) -> tuple[LiveJob, JobPace]:
-        """Return the present state of a job, whichever process crawls it: figures, requests in flight, every wait; and its pace."""
+    def now(self, job_id: int) -> JobNow:
+        """Return what moves of a job, whichever process crawls it, in one statement. `live.live_now` makes its state and its pace of it.
+        Raises NotFound."""
         with self.database.session() as connection:
-            return live.live_with_pace(connection, _id(connection, job))
+            return live.now(connection, job_id)
 
-    def live_by_breakdown(self, job: Job, counted: JobBreakdown | None) -> tuple[LiveJob, JobPace]:
-        """Return `live` of a job that was read a moment ago, by an earlier `breakdown` of it; None: without what that has."""
+    def breakdown(self, job_id: int) -> JobBreakdown:
+        """Return what takes longer to read of a job: its domains by status, what they wait for, failed requests, URLs by depth. Reads all
+        of its domains. Raises NotFound."""
         with self.database.session() as connection:
-            return live.live_by_breakdown(connection, job, counted)
-
-    def breakdown(self, job: str | int) -> JobBreakdown:
-        """Return the domains of a job by status, what they wait for, and its URLs by depth. Reads all of its domains."""
-        with self.database.session() as connection:
-            return live.breakdown(connection, _id(connection, job))
+            return live.breakdown(connection, job_id)
 
     def domains(
         self, job: str | int, state: str | None = None, *, after: Key | None = None, limit: int = 100
@@ -202,7 +194,8 @@ class JobService:
     def depths(self, job: str | int) -> JobDepths:
         """Return the URLs of a job by depth and state; of more than 100 000, by a sample. Raises NotFound."""
         with self.database.session() as connection:
-            return depth_queries.depths(connection, crawls.get(connection, _id(connection, job)))
+            found = crawls.get(connection, _id(connection, job))
+            return depth_queries.depths(connection, found.id, found.name)
 
     def events(self, job: str | int, after: Key | None = None, limit: int = 100) -> Page[JobEvent]:
         """Return one page of a job's log, the newest entry first: state changes and runs of workers of the last day, edits, retries, starts

@@ -75,7 +75,7 @@ MAX_FETCHING: Final = 6
 MAX_WAITS: Final = 10
 """Waits that are listed, problems first; all are counted."""
 MAX_URL_LENGTH: Final = 300
-MAX_DETAIL_LENGTH: Final = 200
+MAX_DETAIL_LENGTH: Final = 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,8 @@ class UrlOutcome:
     """It is in progress: what was found so far is committed, and another outcome of it follows."""
     sitemap: SitemapRow | None = None
     """Of a sitemap that was read."""
+    maybe_image: bool = False
+    """Fetched as a link by a job that stores images, and left out by its type: pages may show it."""
     image: FetchedImage | None = None
     """What the URL of an image led to."""
     image_links: tuple[ImageLink, ...] = ()

@@ -14,8 +14,9 @@ from holdfast.model.url import MAX_HOST, MAX_INPUT, PLAIN_HOST, bad_url, checked
 
 MAX_DOMAIN: Final = 255
 
-_BARE: Final = re.compile(PLAIN_HOST)
-_IN_URL: Final = re.compile(rf"https?://({PLAIN_HOST})(?:[/?#]|\Z)")
+# Of ASCII letters only: without re.ASCII, re.IGNORECASE would take U+017F for an "s".
+_BARE: Final = re.compile(rf"({PLAIN_HOST})(:(?:80|443))?", re.IGNORECASE | re.ASCII)
+_IN_URL: Final = re.compile(rf"https?://({PLAIN_HOST})(?::(?:80|443))?(?:[/?#]|\Z)", re.IGNORECASE | re.ASCII)
 _INVALID_IN_HOST: Final = re.compile(r"[/\\?#@\t\r\n]|^[^\[]*:|\]:")
 
 # Kinds of entries in the list: a rule, a wildcard rule for every name below ("*."), or an exception to that ("!").
@@ -66,14 +67,15 @@ def parent_domain(domain: str) -> str:
 
 
 def _plain_host(text: str) -> str | None:
-    """The host, if it is obviously canonical (except for ``www.``); None: it has to be parsed."""
-    if len(text) <= MAX_HOST:
-        if _BARE.fullmatch(text):
-            return text
-    elif len(text) > MAX_INPUT:
+    """The host in lowercase, if it is obviously canonical but for case, final dot, default port, ``www.``; None: it has to be parsed."""
+    if len(text) > MAX_INPUT:
         return None
-    found = _IN_URL.match(text)
-    return found[1] if found and len(found[1]) <= MAX_HOST else None
+    found = _BARE.fullmatch(text.removesuffix(".")) if len(text) <= MAX_HOST else None
+    if found is None:
+        found = _IN_URL.match(text)
+    elif found[2] and ("." not in found[1] or text[-1] == "."):
+        return None  # perhaps another scheme ("tel:80"), or no port ("a.b:80.")
+    return found[1].lower() if found and len(found[1]) <= MAX_HOST else None
 
 
 def _host_and_port(text: str) -> tuple[str, str]:

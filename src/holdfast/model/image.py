@@ -126,6 +126,8 @@ class FetchedImage:
     detail: str = ""
     moved_to: tuple[bytes, str] | None = None
     """The key and the URL that it was redirected to: pages that wait for it wait there."""
+    store_id: str | None = None
+    """The folder of the file; None: all machines see the store."""
 
 
 def to_signed(number: int) -> int:

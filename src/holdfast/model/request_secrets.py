@@ -15,6 +15,8 @@ from typing import Final, NamedTuple, Self
 from holdfast.errors import BadUrl, UsageError
 from holdfast.model.url import origin_and_target
 
+SECRET_KEYS: Final = ("header", "cookie", "basic_auth")
+"""Keys of `domain-set` beside the columns of a domain; their values are sealed, and in no column."""
 MAX_ORIGINS: Final = 1_000
 """Maximum number of origins for the secrets of a job. A list of seeds with more is unlikely to share a password."""
 MAX_ITEMS: Final = 50

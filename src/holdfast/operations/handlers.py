@@ -55,7 +55,8 @@ class OperationHandlers:
     def verify(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
         """Run all checks, like `holdfast verify`."""
         archive = self.archive if arguments.get("archive", True) and self.archive.is_dir() else None
-        verifier = replace(self.verifier, archive=archive)
+        images = self.verifier.images if arguments.get("archive", True) else None
+        verifier = replace(self.verifier, archive=archive, images=images)
         findings: list[Finding] = []
         for step in verifier.run():
             report({"checks": step.number, "of": step.total, "check": step.check, "looked_at": step.looked_at})

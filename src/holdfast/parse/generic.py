@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any, Final
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser
 
 from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.parse_result import MAX_KEY, Document, Extracted, clean_text
@@ -15,8 +15,9 @@ from holdfast.parse import structured_data
 from holdfast.parse.html import parse_html
 from holdfast.parse.html_tokens import collapse_whitespace
 from holdfast.parse.plugin_api import absolute_url, text, tree
+from holdfast.parse.text.extract import extract_from_tree
 
-version: Final = "2"
+version: Final = "3"
 
 MAX_TEXT: Final = 150_000
 """Characters, of at most four bytes each."""
@@ -26,23 +27,6 @@ _MAX_LINK_BYTES: Final = 128 * 1024
 _MAX_STRUCTURED: Final = 192 * 1024
 _MAX_META: Final = 2000
 _MAX_DEPTH: Final = 20
-_MIN_MAIN_TEXT: Final = 200
-"""Characters: an element with less text is not the main text."""
-_BOILERPLATE: Final = (
-    "script",
-    "style",
-    "noscript",
-    "template",
-    "svg",
-    "iframe",
-    "nav",
-    "header",
-    "footer",
-    "aside",
-    "form",
-    "button",
-)
-_MAIN_SELECTORS: Final = ("main", "[role=main]", "article")
 
 
 def parse(document: Document) -> Extracted:
@@ -72,8 +56,7 @@ def parse(document: Document) -> Extracted:
     }
     found = structured_data.extract(page, document.url)
     data["structured"] = _within_limit(found)
-    # Last, since it takes elements out of the tree.
-    data["text"] = _main_text(page, parsed.text)[:MAX_TEXT]
+    data["text"] = (extract_from_tree(page, document.url).text or parsed.text)[:MAX_TEXT]
     return Extracted(data)
 
 
@@ -133,42 +116,3 @@ def _json_value(value: Any, depth: int) -> Any:
     if isinstance(value, int):
         return value if abs(value) < 2**63 else None
     return clean_text(value) if isinstance(value, str) else None
-
-
-def _main_text(page: LexborHTMLParser, visible: str) -> str:
-    """Return the main text: of the `main` or `article` element, else of the element with most text in paragraphs, else all visible text.
-
-    Before: the tree is whole. After: boilerplate elements are removed from it.
-    """
-    for name in _BOILERPLATE:
-        for node in page.tags(name):
-            if not _contains_main(node):
-                node.decompose(recursive=True)
-    for selector in _MAIN_SELECTORS:
-        found = page.css(selector)
-        if len(found) == 1 and len(words := _node_text(found[0])) >= _MIN_MAIN_TEXT:
-            return words
-    return _densest_text(page) or visible
-
-
-def _contains_main(node: LexborNode) -> bool:
-    """Return whether a `form` or `header` contains the main text: some pages are one form."""
-    return node.tag in {"form", "header"} and node.css_first("main, article, [role=main]") is not None
-
-
-def _densest_text(page: LexborHTMLParser) -> str | None:
-    """Return the text of the element that has most text in paragraphs that are its children."""
-    weights: dict[int, int] = {}
-    parents: dict[int, LexborNode] = {}
-    for paragraph in page.tags("p"):
-        parent = paragraph.parent
-        if parent is not None:
-            parents.setdefault(parent.mem_id, parent)
-            weights[parent.mem_id] = weights.get(parent.mem_id, 0) + len(paragraph.text(deep=True))
-    if not weights or max(weights.values()) < _MIN_MAIN_TEXT:
-        return None
-    return _node_text(parents[max(weights, key=lambda one: weights[one])])
-
-
-def _node_text(node: LexborNode) -> str:
-    return collapse_whitespace(node.text(separator=" ", strip=True))

@@ -81,6 +81,8 @@ def _all_images(
     yield from _of_elements(images, sources)
     if b"<image" in body or b"<IMAGE" in body:
         yield from _of_svg(tree.css("image"))
+    if b"<object" in body or b"<OBJECT" in body:
+        yield from _of_objects(tree.css("object[data]"))
     yield from _of_metas(metas)
     yield from _of_links(links)
     yield from _of_json_ld(scripts)
@@ -152,6 +154,16 @@ def _of_svg(nodes: Iterable[LexborNode]) -> Iterator[FoundImage]:
         attributes = node.attributes
         if href := _href(attributes.get("href") or attributes.get("xlink:href")):
             yield FoundImage(href, "svg", "", _number(attributes.get("width")), _number(attributes.get("height")), None)
+
+
+def _of_objects(nodes: Iterable[LexborNode]) -> Iterator[FoundImage]:
+    for node in nodes:
+        attributes = node.attributes
+        is_image = (attributes.get("type") or "").strip().lower().startswith("image/")
+        if is_image and (href := _href(attributes.get("data"))):
+            yield FoundImage(
+                href, "object", "", _number(attributes.get("width")), _number(attributes.get("height")), None
+            )
 
 
 def _of_metas(nodes: Nodes) -> Iterator[FoundImage]:

@@ -61,7 +61,7 @@ class StructuredData:
 
 def extract(tree: LexborHTMLParser, url: str) -> StructuredData:
     """Extract all structured data. URLs of microdata and RDFa are absolute, those of JSON-LD are as written."""
-    found = StructuredData(json_ld=_json_ld(tree), open_graph=_open_graph(tree))
+    found = StructuredData(json_ld=json_ld(tree), open_graph=_open_graph(tree))
     base = absolute_url(url, next((node.attributes.get("href") for node in tree.tags("base")), None)) or url
     if tree.css_first("[itemscope]") is not None:
         found.microdata = _Microdata(tree, base).items
@@ -81,7 +81,8 @@ def types(item: Item) -> list[str]:
     return [local_name(name) for name in (raw if isinstance(raw, list) else [raw]) if isinstance(name, str)]
 
 
-def _json_ld(tree: LexborHTMLParser) -> list[Item]:
+def json_ld(tree: LexborHTMLParser) -> list[Item]:
+    """Decode the JSON-LD of a page."""
     found: list[Item] = []
     for node in tree.tags("script"):
         kind = (node.attributes.get("type") or "").partition(";")[0].strip().lower()

@@ -214,7 +214,7 @@ class Archive(Group):
 
 
 def _image_store(text: str | None) -> str | None:
-    if text is not None and text.startswith("s3://"):
+    if text is not None and (text.lower().startswith("s3:") or "://" in text):  # no one means a folder of that name
         if not _BUCKET.fullmatch(text):
             raise ValueError("must be a folder, or s3://bucket or s3://bucket/prefix")
     elif text is not None:

@@ -4,22 +4,32 @@ The rule: read only, few statements, each cheap enough for every few seconds at 
 """
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import psycopg
+
+from holdfast.alerts import queries as alerts
+from holdfast.alerts.records import Alert
+from holdfast.db import stats
+from holdfast.db.combined_query import as_record, fetch_combined
+from holdfast.db.planner_hints import fetch_with_settings
+from holdfast.jobs.queries import jobs
+from holdfast.jobs.records import Job
+from holdfast.workers import queries as workers
+from holdfast.workers.records import ActiveWorker
 
 # The one scan over all domains, without parallel workers: to start them would take longer, and CPU time from crawls.
 _NOT_PARALLEL: Final = "SELECT set_config('max_parallel_workers_per_gather', '0', true)"
 _DOMAINS: Final = "SELECT status::text, count(*) FROM domains GROUP BY status"
 # Only of jobs that workers may serve: URLs of jobs that ended, are paused or were cancelled do not wait.
 _FRONTIER: Final = """
-SELECT COALESCE(sum(jd.waiting), 0)::bigint FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id
+SELECT COALESCE(sum(jd.waiting), 0)::bigint AS waiting FROM job_domains jd JOIN runnable_jobs j ON j.id = jd.job_id
 WHERE jd.waiting > 0
 """
 _CLAIMS: Final = """
-SELECT count(*), count(*) FILTER (WHERE claim_expires_at <= statement_timestamp()),
-       GREATEST(extract(epoch FROM statement_timestamp() - min(claim_expires_at)), 0)::float8
+SELECT count(*) AS held, count(*) FILTER (WHERE claim_expires_at <= statement_timestamp()) AS expired,
+       GREATEST(extract(epoch FROM statement_timestamp() - min(claim_expires_at)), 0)::float8 AS oldest
 FROM domains WHERE claimed_by IS NOT NULL
 """
 _WORKERS: Final = """
@@ -51,6 +61,18 @@ UNION ALL SELECT 'fresh', '', '', count(*) FROM stats_fresh
 UNION ALL SELECT 'database_bytes', '', '', pg_database_size(current_database())
 UNION ALL SELECT 'duty', name, '', extract(epoch FROM statement_timestamp() - done_at)::bigint FROM duties WHERE isfinite(done_at)
 """
+_NOW: Final = {
+    "clock": "SELECT clock_timestamp() AS at",
+    "counters": stats.COUNTERS,
+    "frontier": _FRONTIER,
+    "claims": _CLAIMS,
+    "health": _WORKERS,
+    "jobs": jobs.UNDER_WAY,
+    "workers": workers.AT_WORK,
+    "alerts": alerts.FIRING,
+    "firing": "SELECT count(*) AS alerts FROM alerts WHERE resolved_at IS NULL",
+}
+"""All of `MovingFigures`, as one statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +140,44 @@ def store_counts(connection: psycopg.Connection, *, silence: timedelta) -> Store
         runs=counts["run"].get("", 0),
         workers=[WorkerHealth(*row) for row in heard],
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MovingFigures:
+    """What moves while the crawl runs."""
+
+    at: datetime
+    counters: dict[tuple[str, str], stats.Count]
+    frontier_size: int
+    held: int
+    active_workers: int
+    alerts_firing: int
+    jobs: list[Job]
+    """Those under way, the first ones; likewise `workers` and `alerts`."""
+    workers: list[ActiveWorker]
+    alerts: list[Alert]
+
+
+def moving_figures(connection: psycopg.Connection, *, silence: timedelta, limit: int) -> MovingFigures:
+    """Read what moves while the crawl runs, in one statement. `limit`: of each list."""
+    found = fetch_combined(connection, _NOW, {"silence": silence, "limit": limit})
+    (clock,), (frontier,), (claims,), (firing,) = found["clock"], found["frontier"], found["claims"], found["firing"]
+    return MovingFigures(
+        datetime.fromisoformat(clock["at"]),
+        {(row["name"], row["label"]): stats.Count(row["total"], row["lately"]) for row in found["counters"]},
+        frontier["waiting"],
+        claims["held"],
+        sum(row["alive"] and row["running"] for row in found["health"]),
+        firing["alerts"],
+        jobs.sort_under_way((as_record(Job, row) for row in found["jobs"]), limit),
+        [as_record(ActiveWorker, row) for row in found["workers"] if row["alive"]],
+        [as_record(Alert, row) for row in found["alerts"]],
+    )
+
+
+def domains_by_status(connection: psycopg.Connection) -> dict[str, int]:
+    """Count domains by status; those without any are left out. Reads all domains."""
+    return dict(fetch_with_settings(connection, {"max_parallel_workers_per_gather": "0"}, _DOMAINS, {}))
 
 
 def queue_sizes(connection: psycopg.Connection) -> dict[tuple[str, str, str], int]:

@@ -1,8 +1,10 @@
 """Statistics: the current figures, a time series, hosts, what is due next, and the overview of `holdfast status`."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from holdfast.alerts.records import Alert
 from holdfast.jobs.records import Job
 from holdfast.model.record import record
 from holdfast.workers.records import ActiveWorker
@@ -49,6 +51,30 @@ class Stats:
     """Those of them whose lease has ended."""
     alerts: int
     """Alerts that fire now."""
+
+
+@record
+class StatsNow:
+    """What moves while the crawl runs: a part of the current figures, and what is at work."""
+
+    at: datetime
+    pages_total: int
+    bytes_total: int
+    pages_per_second: float
+    """Of the last minute, like the two below."""
+    bytes_per_second: float
+    success_rate: float | None
+    frontier_size: int
+    """URLs that wait."""
+    workers_active: int
+    claims: int
+    """Domains that are held."""
+    alerts: int
+    """Alerts that fire now."""
+    jobs: list[Job]
+    """Jobs under way, the first ones; likewise the two below."""
+    workers: list[ActiveWorker]
+    firing: list[Alert]
 
 
 @record
@@ -136,6 +162,30 @@ class Outlook:
     wakes: int
     """Updates of domains that no sweep has folded yet."""
     database_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChartSpan:
+    """A span of time, and the step of its charts."""
+
+    since: datetime | timedelta
+    """A time, or so long before now."""
+    until: datetime | None
+    """None: now."""
+    step: timedelta
+
+
+@record
+class Charts:
+    """What was crawled in a span of time, and what moves slowly."""
+
+    points: list[Point]
+    statuses: dict[int, int]
+    """Responses by HTTP status; empty for a span that ended before now."""
+    errors: list[ErrorCause]
+    """Of the last 15 minutes."""
+    domains: dict[str, int]
+    """By status; every status is listed."""
 
 
 @record

@@ -21,7 +21,20 @@ from holdfast.model.job import JobState
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome
 from holdfast.model.task import TaskStatus
 from holdfast.stats import queries
-from holdfast.stats.records import RATE_SPAN, SILENCE, Due, ErrorCause, Host, Outlook, Overview, Point, Stats
+from holdfast.stats.records import (
+    RATE_SPAN,
+    SILENCE,
+    Charts,
+    ChartSpan,
+    Due,
+    ErrorCause,
+    Host,
+    Outlook,
+    Overview,
+    Point,
+    Stats,
+    StatsNow,
+)
 from holdfast.workers import queries as worker_queries
 
 MAX_POINTS: Final = 2000
@@ -38,6 +51,8 @@ ERRORS: Final = frozenset(outcome for outcome, treatment in TREATMENT.items() if
 """Outcomes that are errors of their domains."""
 ERROR_CAUSES: Final = ERRORS | {Outcome.NOT_FOUND}
 """Outcomes that are shown as errors: a missing page is no error of its domain, but an operator looks for it."""
+ERRORS_SHOWN: Final = timedelta(minutes=15)
+"""Errors by cause are those of this time, unless another is asked for."""
 MAX_ERROR_SPAN: Final = timedelta(hours=1)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -142,6 +157,40 @@ class StatsService:
             alerts=sum(counts.alerts.values()),
         )
 
+    def now(self, *, limit: int) -> StatsNow:
+        """Return what moves while the crawl runs, the first `limit` of each list, in one statement. It is not cached."""
+        with self._database.session() as connection:
+            found = queries.moving_figures(connection, silence=self._silence, limit=limit)
+        counters = Counters(found.counters)
+        requests, pages, errors = counters.of(frozenset(Outcome)), counters.of(PAGES), counters.of(ERRORS)
+        seconds = RATE_SPAN.total_seconds()
+        return StatsNow(
+            at=found.at,
+            pages_total=pages.total,
+            bytes_total=counters.total("bytes"),
+            pages_per_second=pages.lately / seconds,
+            bytes_per_second=counters.lately("bytes") / seconds,
+            success_rate=success_rate(requests.lately, errors.lately),
+            frontier_size=found.frontier_size,
+            workers_active=found.active_workers,
+            claims=found.held,
+            alerts=found.alerts_firing,
+            jobs=found.jobs,
+            workers=found.workers,
+            firing=found.alerts,
+        )
+
+    def charts(self, span: ChartSpan) -> Charts:
+        """Return what was crawled in a span of time, and what moves slowly. It is not cached. Raises UsageError."""
+        since = span.since if isinstance(span.since, datetime) else datetime.now(UTC) - span.since
+        points = self.timeseries(since, span.until, span.step)
+        statuses = self.status_codes(since) if span.until is None else {}
+        with self._database.session() as connection:
+            domains_by_status = queries.domains_by_status(connection)
+        return Charts(
+            points, statuses, self._read_errors(ERRORS_SHOWN), dict.fromkeys(map(str, Status), 0) | domains_by_status
+        )
+
     def timeseries(
         self, since: datetime, until: datetime | None = None, step: timedelta = timedelta(minutes=1)
     ) -> list[Point]:
@@ -180,7 +229,7 @@ class StatsService:
         with self._database.session() as connection:
             return stats.hosts(connection, span=span, limit=limit)
 
-    def recent_errors(self, span: timedelta = 15 * MINUTE) -> list[ErrorCause]:
+    def recent_errors(self, span: timedelta = ERRORS_SHOWN) -> list[ErrorCause]:
         """Return the errors of the last `span` by outcome, the most frequent first: whole minutes, at most an hour.
 
         They are cached like the current figures, each span by itself. Raises UsageError.

@@ -81,7 +81,7 @@ WORKERS: Final = Listing(
     """,  # noqa: S608 — constants
 )
 """The list of workers."""
-_AT_WORK: Final = f"""
+AT_WORK: Final = f"""
 SELECT t.name, t.host, t.pid, t.started_at, t.heartbeat_at, {_RUNS_AND_BEATS} AS alive,
        COALESCE(h.held, 0) AS held, COALESCE(r.pages, 0) AS pages, COALESCE(r.in_window, 0) AS in_window,
        {status_columns(_RUNS_AND_BEATS, "COALESCE(h.held, 0)", "t")},
@@ -92,6 +92,7 @@ LEFT JOIN ({_RUNNING}) r ON r.worker = t.name
 WHERE {_RUNS_AND_BEATS} OR h.held > 0
 ORDER BY alive DESC, t.name LIMIT %(limit)s
 """  # noqa: S608 — constants
+"""Workers that are alive, then silent ones that hold domains."""
 
 CLAIMS: Final = Listing(
     "domains",
@@ -154,7 +155,7 @@ def silent_runs(connection: psycopg.Connection, *, older_than: timedelta) -> lis
 def at_work(connection: psycopg.Connection, *, silence: timedelta, limit: int = 50) -> list[ActiveWorker]:
     """Return workers with a heartbeat within `silence`, then silent ones that still hold domains."""
     with connection.cursor(row_factory=_as_active_worker) as cursor:
-        return cursor.execute(_AT_WORK, {"silence": silence, "limit": limit}).fetchall()
+        return cursor.execute(AT_WORK, {"silence": silence, "limit": limit}).fetchall()
 
 
 def claims_by_worker(connection: psycopg.Connection, worker: str | None = None) -> list[WorkerClaims]:

@@ -53,10 +53,16 @@ def test_a_store(kind: str, tmp_path: Path, of_s3: Callable[..., ImageStore]) ->
     store = FolderImageStore(tmp_path / "data" / "images") if kind == "folder" else of_s3("a/b")
     one = image("one")
     assert store.list() == []
+    assert store.store_id() is None
     assert not store.exists(key_of(*one[:2]))
     with pytest.raises(NotFound, match="There is no file"):
         store.get(key_of(*one[:2]))
     key = store.put(*one)
+    again, other = FolderImageStore(tmp_path / "data" / "images"), FolderImageStore(tmp_path / "other")
+    other.put(*one)
+    assert store.store_id() == again.store_id(), "a folder is known again; all machines see the same S3 store"
+    assert (store.store_id() is None) == (kind == "s3")
+    assert store.store_id() != other.store_id()
     digest = hashlib.sha256(b"one").hexdigest()
     assert key == f"{digest[:2]}/{digest[2:4]}/{digest}.png"
     assert sha256_of(key) == one.sha256
@@ -231,7 +237,7 @@ def test_the_server_goes_away_and_comes_back(
     ):
         with pytest.raises(
             ImageStoreUnavailable,
-            match=r"^The images in s3://pictures/c at http://127\.0\.0\.1:\d+ cannot be used: no connection\.$",
+            match=r"^The images in s3://pictures/c at http://127\.0\.0\.1:\d+ cannot be used: no connection \(images\.endpoint\)\.$",
         ):
             call()
     server.start()

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from holdfast.backfill.queries import checks, imports, source_tables
+from holdfast.backfill import pages
+from holdfast.backfill.queries import checks, history, imports, source_tables
 from holdfast.db.connection import Database
 from holdfast.db.verify import CHECKS, parameters, verify
 from tests.support.cli import Cli
@@ -253,6 +254,31 @@ def test_kills_neither_lose_nor_double(cli: Cli, store: Store, monkeypatch: pyte
     assert cli("backfill", "--check").code == 0
 
 
+def test_domains_that_are_held_or_locked_are_left_and_hold_up_nothing(
+    cli: Cli, store: Store, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "WAIT", 0.0)
+    monkeypatch.setattr(history, "CHUNK", 2)
+    store.seed("a.example", "b.example", "c.example")
+    (cli.folder / "log.csv").write_bytes(as_csv([(f"{name}.example", None, 200, 1, None) for name in "abcd"]))
+    held = store.claim_one()
+    before = store.connection.execute("SELECT d::text FROM domains d WHERE id = %s", (held.domain_id,)).fetchone()
+    with database.session() as other, other.transaction():
+        other.execute("SELECT FROM domains WHERE domain = 'b.example' FOR NO KEY UPDATE")
+        said = cli("backfill", "log.csv").refused(5)
+    assert f"not imported yet: 2. {held.domain} is held by worker w1." in said
+    assert (
+        store.connection.execute("SELECT d::text FROM domains d WHERE id = %s", (held.domain_id,)).fetchone() == before
+    )
+    counted = "SELECT domain FROM domains WHERE images_found = 1 ORDER BY domain"
+    assert store.connection.execute(counted).fetchall() == [("c.example",), ("d.example",)]
+    store.release(held)
+    answer = cli("backfill", "log.csv", "--json")
+    (one,) = answer.json["imports"]
+    assert (answer.code, one["domains_new"], one["domains_updated"]) == (0, 1, 3), answer
+    assert len(store.connection.execute(counted).fetchall()) == 4
+
+
 def test_a_file_that_changes(cli: Cli, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     file = cli.folder / "log.csv"
     file.write_bytes(as_csv(GOOD[:3]))
@@ -313,6 +339,9 @@ def test_tables_are_read_in_pieces_and_know_when_they_were_rewritten(
         (["/dev/null"], 2, "a source must be a file"),
         (["missing.csv"], 2, "cannot be read: No such file or directory"),
         (["a.csv"], 2, "has no column with a domain or a URL; it has: x, y"),
+        (["none.csv"], 2, "none.csv is empty; the first line must name the columns"),
+        (["a.jsonl"], 2, "is JSON, which is not read; convert it to CSV"),
+        (["zeros"], 2, "is not text"),
         (["a.csv", "--map", "nothing=x"], 2, "--map is COLUMN=NAME"),
         (["a.csv", "--map", "domain=x", "--map", "status=z"], 2, "has no column 'z' for status"),
         (["a.csv", "--format", "table"], 2, "is not the format of a file"),
@@ -329,6 +358,9 @@ def test_tables_are_read_in_pieces_and_know_when_they_were_rewritten(
 )
 def test_refusals(arguments: list[str], code: int, said: str, cli: Cli) -> None:
     (cli.folder / "a.csv").write_text("x,y\n1,2\n")
+    (cli.folder / "none.csv").touch()
+    (cli.folder / "a.jsonl").write_text('{"domain": "a.example"}\n')
+    (cli.folder / "zeros").write_bytes(bytes(20))
     (cli.folder / "empty").mkdir()
     (cli.folder / "jobdir" / "requests.queue").mkdir(parents=True)
     assert said in cli("backfill", *arguments).refused(code)

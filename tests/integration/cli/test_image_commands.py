@@ -135,6 +135,17 @@ def test_an_export_goes_on_where_it_was(cli: Cli, ids: list[int], files: Path, c
     assert "1 image could not be copied" in gone.err
 
 
+def test_targets_that_cannot_be_written_to(cli: Cli, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = cli.folder / "a-file"
+    file.write_text("here")
+    assert cli("export", "images", str(file)).refused(2).endswith("cannot be made: it is a file. Name another folder.")
+    assert "not a directory. Name another folder." in cli("export", "images", str(file / "x")).refused(2)
+    assert "s3://bucket/prefix; a bucket has" in cli("export", "images", "s3://x").refused(2)
+    for store in ("s3:/pictures", "S3://pictures", "https://pictures.example"):
+        monkeypatch.setenv("HOLDFAST_IMAGES_STORE", store)
+        assert "must be a folder, or s3://bucket" in cli("images", "list").refused(2)
+
+
 def test_an_export_to_an_object_store(cli: Cli, ids: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     with object_store() as server:
         monkeypatch.setenv("HOLDFAST_IMAGES_ENDPOINT", server.endpoint)

@@ -280,7 +280,7 @@ def test_the_parsers_that_there_are(cli: Cli, at: Archived) -> None:
     assert answer.code == 0
     lines = answer.out.splitlines()
     assert [line.split()[:3] for line in lines[2:5]] == [
-        ["generic", "2", "built"],
+        ["generic", "3", "built"],
         ["mine", "2", "file"],
         ["product", "2", "built"],
     ]

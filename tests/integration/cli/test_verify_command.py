@@ -1,17 +1,20 @@
 """`holdfast verify`: a table of what was checked, the exit code, and the bytes of the archive."""
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
 
 from holdfast import private
+from holdfast.archive.image_store import FolderImageStore
 from holdfast.db.connection import Database
 from holdfast.db.verify import CHECKS
 from holdfast.model.fetch_types import ArchiveRef
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, Crawl, crawl_a_little, warc
 from tests.support.factories import Store
+from tests.support.stored_images import put_images
 
 BODY = b"<p>hello</p>"
 SEGMENT = "w1/one.warc.gz"
@@ -85,6 +88,24 @@ def test_an_archive_that_is_on_another_machine_is_no_fault(cli: Cli, crawl: Craw
     assert answer.err == "1 page was not read: its archive is on another machine.\n"
     (archive.parent.parent / "w2").mkdir()
     assert cli("verify", "--json").json["checks"][-2]["skipped"] == 1
+
+
+def test_an_image_that_is_on_another_machine_is_no_fault_and_one_that_is_missing_here_is(
+    cli: Cli, crawl: Crawl, archive: Path, tmp_path: Path
+) -> None:
+    here = FolderImageStore(tmp_path / ".holdfast" / "images")
+    put_images(crawl.store.connection, here)
+    assert cli("verify").code == 0
+    first, *others = here.list()
+    here.delete(first.key)
+    answer = cli("verify")
+    assert (answer.code, answer.err) == (1, "")
+    assert f"file={first.key} problem=There is no file" in answer.out
+    crawl.store.connection.execute("UPDATE images SET store_id = 'another' WHERE file = %s", (first.key,))
+    answer = cli("verify")
+    assert (answer.code, answer.err) == (0, "1 image was not read: its file is on another machine.\n")
+    shutil.rmtree(tmp_path / ".holdfast" / "images")
+    assert cli("verify").err == f"{1 + len(others)} images were not read: their files are on other machines.\n"
 
 
 def test_what_was_crawled_cannot_steer_the_terminal(cli: Cli, crawl: Crawl, archive: Path) -> None:

@@ -4,11 +4,14 @@ import hashlib
 import io
 import signal
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from holdfast.frontier import queries
+from holdfast.frontier.records import UrlFilter
 from holdfast.jobs import summary
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import MISSING, Page, Pages, html, moved
@@ -62,6 +65,7 @@ def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pa
         assert crawls.crawl(site.url(), images=True).completed
         host, other = f"localhost:{site.port}", f"cdn.localhost:{site.port}"
         asked = site.paths()
+        paths = {path.partition("/")[2] and f"/{path.partition('/')[2]}" for path in site.answers}
     assert crawls.total() == 2, "images are no pages"
     said = list(summary.lines(summary.summarize_job(crawls.connection, job)))
     assert said[0] == f"Images: 3 images are stored (`holdfast images list --job {job.name}`)."
@@ -78,7 +82,35 @@ def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pa
         [(one, ""), (one, "b"), (two, ""), (two, "b"), (three, "b")]
     )
     assert {kind for *_, kind in rows} == {"discovery"}
+    shown = queries.page(
+        crawls.connection, UrlFilter(resource="image").given(), order="key", after=None, limit=100
+    ).rows
+    assert {row.url.partition(str(site.port))[2] for row in shown} == {path for path in paths if path.endswith(".png")}
+    assert {row.resource for row in shown} == {"image"}
     assert crawls.outcomes("%/page.png") == {site.url("/page.png"): ["bad_image"]}
+    crawls.verify()
+
+
+def test_a_link_that_a_page_shows_is_an_image_whichever_is_met_first(crawls: Crawls) -> None:
+    with Pages() as site:
+        linked = [f"/i{number}.png" for number in range(8)]
+        pages = [f"/p{number}" for number in range(8)]
+        site.answers |= {
+            "/": html(*linked, *pages, text='<a rel="nofollow" href="/n.png">n</a>'),
+            "/n.png": picture(png(90)),
+        }
+        site.answers |= {image: picture(png(number + 1)) for number, image in enumerate(linked)}
+        site.answers |= {page: with_images(image, "/n.png") for page, image in zip(pages, linked, strict=True)}
+        site.answers["/only-linked.png"] = picture(png(91))
+        site.answers["/p0"] = with_images(linked[0], "/n.png", links=("/only-linked.png",))
+        assert crawls.crawl(site.url(), images=True, concurrency=1).completed
+        asked = Counter(site.paths())
+    assert stored(crawls, f"localhost:{site.port}") == 9
+    assert max(asked.values()) <= 2, "as a link, and then as an image"
+    assert asked["/n.png"] == asked["/only-linked.png"] == 1
+    outcomes = crawls.outcomes("%.png")
+    assert {tuple(outcomes[site.url(image)]) for image in linked} == {("wrong_type", "image")}
+    assert (outcomes[site.url("/n.png")], outcomes[site.url("/only-linked.png")]) == (["image"], ["wrong_type"])
     crawls.verify()
 
 

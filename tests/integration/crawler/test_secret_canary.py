@@ -32,6 +32,13 @@ def everything(folder: Path) -> bytes:
     return b"\n".join(found)
 
 
+def dumped(crawls: Crawls, server: embedded.Server) -> str:
+    """All that the database has, as pg_dump writes it."""
+    environment = {**os.environ, **libpq_environment(crawls.database.url)}
+    done = subprocess.run([server.bin / "pg_dump"], env=environment, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
 def values(headers: dict[str, str]) -> tuple[str | None, ...]:
     return tuple(headers.get(name) for name in ("x-key", "cookie", "authorization", "x-domain"))
 
@@ -95,13 +102,7 @@ def test_secrets_reach_the_site_and_nothing_else(
     assert b"X-Key: [redacted]" in files, "the archive says what was sent, not its value"
     spoken = "".join(each.out + each.err for each in (made, answer)) + printed.out + printed.err
     assert "Authorization" in spoken
-    dump = subprocess.run(
-        [server.bin / "pg_dump"],
-        env={**os.environ, **libpq_environment(crawls.database.url)},
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    dump = dumped(crawls, server)
     assert "gAAAA" in dump, "they are sealed"
     for secret in EVERY:
         assert secret.encode() not in files

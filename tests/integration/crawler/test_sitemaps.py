@@ -77,10 +77,10 @@ def test_feeds_and_sitemaps_that_a_page_names_are_read(crawls: Crawls) -> None:
     feed = "<rss version='2.0'><channel><item><link>{}</link></item></channel></rss>"
     head = '<link rel="alternate" type="application/rss+xml" href="/feed"><link rel="sitemap" href="/maps/1.xml">'
     with Pages() as site:
-        site.answers |= {"/": html(head=head), "/feed": xml(feed.format(site.url("/news")))}
+        site.answers |= {"/": html("/feed", head=head), "/feed": xml(feed.format(site.url("/news")))}
         site.answers |= {"/maps/1.xml": urlset(site.url("/hidden")), "/news": html(), "/hidden": html()}
         assert crawls.crawl(site.url()).completed
-    assert pages(crawls) == {"/", "/news", "/hidden"}
+    assert pages(crawls) == {"/", "/news", "/hidden"}, "a feed that is also a link is read as a feed"
     crawls.verify()
 
 

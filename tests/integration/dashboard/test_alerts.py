@@ -26,7 +26,7 @@ def alert(connection: psycopg.Connection) -> int:
 
 def test_without_alerts(rita: Browser) -> None:
     words = rita.get("/alerts").words
-    assert "No alert fires." in words
+    assert "No alert is firing." in words
     assert "None in the last 90 days." in words
 
 

@@ -140,7 +140,7 @@ def test_all_that_match_are_unblocked_after_a_page_says_how_many(
     assert "2 domains changed" in operator.text("/domains")
     entry = next(entry for entry in audit.listing(store.connection, kind="domain") if entry.action == "unblock")
     assert (entry.actor, entry.details["why"]) == ("admin-reader", "let in")
-    assert "No domain is concerned." in operator.text(target)
+    assert "There is nothing to do." in operator.text(target)
     assert_invariants(store.connection)
 
 
@@ -152,7 +152,7 @@ def test_each_action_says_what_it_does(operator: PageReader, store: Store) -> No
     assert "1 domain of these is held by workers now" in reset
     assert "(all that are known, without a filter)" in reset
     assert "Switch off 2 domains" in operator.text("/domains?action=switch-off")
-    assert "None that matches is switched off." in operator.text("/domains?action=switch-on")
+    assert "No domain that matches is switched off." in operator.text("/domains?action=switch-on")
     assert "An action on domains is" in operator.text("/domains?action=burn", 422)
 
 

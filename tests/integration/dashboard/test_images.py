@@ -134,7 +134,7 @@ def test_the_wall(rita: Browser, ids: list[int]) -> None:
     assert f'href="/images/{one}"' in details.text
     assert "https://cdn.example/small.webp" in details.words
     assert HOSTILE not in details.text
-    assert "save as text" in rita.get(f"/images/{svg}").words
+    assert "Save it as text" in rita.get(f"/images/{svg}").words
     assert rita.get("/images/999").status == 404
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.dashboard.pages import job as job_page
 from holdfast.db.connection import Database
+from holdfast.jobs.live import LiveJobReader, live_now
 from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.domain import Claim
 from holdfast.model.outcome import Outcome, UrlState
@@ -74,8 +75,8 @@ def test_a_job_with_many_domains_says_when_it_was_counted(
     crawl_a_little(database, store)
     service = ada.api.services.jobs(LOCAL_ADMIN)
     job = service.show("default")
-    full, pace = service.live("default")
-    summed, same_pace = service.live_by_breakdown(job, service.breakdown("default"))
+    full, pace = LiveJobReader(database, job.id).read(), service.pace("default")
+    summed, same_pace = live_now(service.now(job.id), service.breakdown(job.id))
     assert replace(summed.figures, now=full.figures.now) == full.figures
     assert [wait.what for wait in summed.waits] == [wait.what for wait in full.waits]
     assert (same_pace.pages_per_second, same_pace.urls_left) == (pace.pages_per_second, pace.urls_left)

@@ -78,3 +78,12 @@ def test_only_the_first_page_of_a_list_moves(ada: Browser, store: Store, path: s
     assert "data-live" not in rest.text
     assert "First page" in rest.words
     assert rest.next is None
+
+
+def test_a_page_that_asks_instead_of_streaming_does_not_count_for_the_rate_limits(rita: Browser) -> None:
+    counted = rita.client.get("/alerts")
+    answer = rita.client.get("/regions/alerts")
+    assert answer.status_code == 200
+    assert "RateLimit" in counted.headers
+    assert "RateLimit" not in answer.headers
+    assert "RateLimit" in rita.api.client().get("/regions/alerts").headers, "without a session it counts"

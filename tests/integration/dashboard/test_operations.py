@@ -42,7 +42,7 @@ def test_faults_come_first(api: Api, ada: Browser, store: Store) -> None:
 
 
 def test_filters_and_what_is_not_there(ada: Browser) -> None:
-    assert "No operation fits." in ada.get("/operations", state="failed").words
+    assert "No operation matches." in ada.get("/operations", state="failed").words
     assert "An operation is" in ada.get("/operations", state="odd").notice
     assert ada.get("/operations/815").status == 404
     assert ada.client.get("/regions/operation?id=815").status_code == 404

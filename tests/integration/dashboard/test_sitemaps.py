@@ -37,7 +37,7 @@ def test_what_was_read_is_shown_and_the_option_is_set(ada: Browser, crawls: Craw
 
     assert "as the settings say (crawl.sitemaps)" in words
     form = ada.get("/jobs/maps/settings")
-    assert '<option value="">as the settings say: also</option>' in form.text
+    assert '<option value="">default: also</option>' in form.text
     changed = ada.send("/jobs/maps/settings", "/jobs/maps/settings", sitemaps="only")
     assert changed.notice.startswith("Changed: ")
     assert "sitemaps" in changed.notice

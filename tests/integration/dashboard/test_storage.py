@@ -21,4 +21,4 @@ def test_a_verification_is_started_here(api: Api, ada: Browser) -> None:
     (asked,) = api.services.operations.listing()
     assert page.path == f"/operations/{asked.id}"
     assert asked.arguments == {"archive": True}
-    assert "verify waiting asked" in ada.get("/storage").words
+    assert "verify waiting requested" in ada.get("/storage").words

@@ -113,7 +113,7 @@ def test_failed_tasks_are_restarted_by_filter_with_their_number(ada: Browser, ta
     assert [tasks.status(each) for each in (one, two, other)] == [S.PENDING, S.PENDING, S.FAILED]
     again = ada.post("/tasks/restart-failed", **fields)
     assert (again.status, again.path) == (200, done.path), "the same form, sent twice, is answered as before"
-    assert "No failed task fits." in ada.get("/tasks/restart-failed", domain="a.example").words
+    assert "No failed task matches." in ada.get("/tasks/restart-failed", domain="a.example").words
 
 
 def test_a_batch_is_restarted_as_an_operation(api: Api, ada: Browser, tasks: Tasks) -> None:

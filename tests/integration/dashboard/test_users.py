@@ -108,6 +108,7 @@ def test_keys_of_all_users(api: Api, ada: Browser) -> None:
     assert "bob nightly" in page.words
     assert token not in page.text
     assert api.client(token).get("/api/jobs").status_code == 200
+    assert "Requests with this key are refused at once. It cannot be undone." in ada.get("/users/all/keys").words
     page = ada.send("/users/all/keys", f"/users/all/keys/{key.id}/revoke")
     assert page.notice == f"Key {key.id} is revoked; requests with it are refused from now on."
     assert f"/users/all/keys/{key.id}/revoke" not in page.forms()

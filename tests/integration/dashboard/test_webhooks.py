@@ -26,12 +26,12 @@ def given_up(connection: psycopg.Connection) -> int:
 
 
 def test_without_messages_it_says_what_sends_them(rita: Browser) -> None:
-    assert "No message was written yet." in rita.get("/webhooks").words
+    assert "No message was sent yet." in rita.get("/webhooks").words
 
 
 def test_the_list_and_one_message(rita: Browser, given_up: int) -> None:
     page = rita.get("/webhooks")
-    assert "given up task.failed https://receiver.example/hook 1 410" in page.words
+    assert "given up task.failed https://receiver.example/hook 1 <b>gone" in page.words
     assert "Given up 1" in page.words
     assert "<b>gone" not in page.text
     assert "1 row shown" in rita.get("/webhooks", state="given_up", url=RECEIVER).words

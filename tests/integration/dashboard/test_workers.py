@@ -66,7 +66,8 @@ def test_the_list_shows_what_workers_do_and_marks_silent_ones(viewer: PageReader
     assert "w-alive" in shown
     assert "https://a.example/<lamp>" in shown
     assert "1 domain waits" in shown
-    assert "no heartbeat for 2 h" in shown
+    assert "w-dead silent" in shown
+    assert "2 h ago" in shown
     page = viewer.get("/workers")
     assert "<lamp>" not in page
     assert page.count("state-silent") == 1
@@ -97,7 +98,7 @@ def test_the_page_of_a_worker_shows_its_claims_runs_and_waits(viewer: PageReader
 @pytest.mark.usefixtures("at_work")
 def test_runs_and_claims_are_filtered(viewer: PageReader) -> None:
     runs = viewer.text("/workers/runs?worker=w-dead&status=running")
-    assert ("w-dead running all jobs" in runs, "w-alive" in runs) == (True, False)
+    assert ("w-dead running heartbeat" in runs, "w-alive" in runs) == (True, False)
     assert "No run matches." in viewer.text("/workers/runs?status=failed")
     assert "A run is running, completed, failed" in viewer.text("/workers/runs?status=odd", 422)
     assert viewer.get("/workers/runs?job=nonsuch", 404)
@@ -144,7 +145,7 @@ def test_expired_claims_are_released(operator: PageReader, at_work: Store) -> No
 
 
 def test_silent_runs_are_closed(operator: PageReader, at_work: Store) -> None:
-    assert "1 run now, at 60 minutes." in operator.text("/workers")
+    assert "1 run now, with 60 minutes." in operator.text("/workers")
     assert "No run is without a heartbeat for 600 minutes." in operator.send(
         "/workers", "/workers/close-silent-runs", minutes="600"
     )

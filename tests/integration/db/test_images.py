@@ -83,7 +83,7 @@ class Crawled:
 
     def check(self) -> None:
         found = list(verify.verify(self.connection, retries=3, checks=_CHECKS))
-        assert len(found) == 4
+        assert len(found) == 5
         assert [one for one in found if one.faults] == []
 
 
@@ -325,6 +325,112 @@ def test_garbage(database: Database, crawled: Crawled) -> None:
     crawled.record(fetched("http://cdn/y", "two", 5))
     assert crawled.stored() == (2, 0)
     crawled.check()
+
+
+@pytest.mark.parametrize("order", ["one by one", "together", "the end first"])
+def test_pages_have_the_image_that_a_chain_of_redirects_leads_to(crawled: Crawled, order: str) -> None:
+    def moved(old: str, new: str) -> FetchedImage:
+        return FetchedImage(url_key(old), old, problem="redirect", moved_to=(url_key(new), new))
+
+    first, second, end = (
+        moved("http://cdn/x", "http://cdn/y"),
+        moved("http://cdn/y", "http://cdn/z"),
+        fetched("http://cdn/z", "one"),
+    )
+    before = crawled.link(crawled.a, "http://a/1", "http://cdn/x")
+    crawled.record(before, own=(crawled.a,))
+    batches = [[first], [second], [end]] if order == "one by one" else [[end], [second], [first]]
+    for rows in [[first, second, end]] if order == "together" else batches:
+        crawled.record(*rows, own=(crawled.cdn,))
+    later = crawled.record(crawled.link(crawled.b, "http://b/1", "http://cdn/x"), own=(crawled.b,))
+    assert later.images_stored == {crawled.b: 1}
+    crawled.record(crawled.link(crawled.b, "http://b/2", "http://cdn/y"), own=(crawled.b,))
+    assert crawled.stored() == (1, 1)
+    assert [(page, image) for page, image, *_ in crawled.provenance()] == [
+        (page, "http://cdn/z") for page in ("http://a/1", "http://b/1", "http://b/2")
+    ]
+    crawled.check()
+    crawled.record(fetched("http://cdn/x", "two"), own=(crawled.cdn,))  # it is no redirect any more
+    crawled.record(crawled.link(crawled.b, "http://b/3", "http://cdn/x"), own=(crawled.b,))
+    assert crawled.provenance()[-1][1] == "http://cdn/x"
+    crawled.check()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_images_that_are_redirected_in_a_circle_hold_up_nobody(crawled: Crawled, together: bool) -> None:
+    urls = [f"http://cdn/{name}" for name in "xyz"]
+    circle = [
+        FetchedImage(url_key(old), old, problem="redirect", moved_to=(url_key(new), new))
+        for old, new in zip(urls, [*urls[1:], urls[0]], strict=True)
+    ]
+    crawled.record(crawled.link(crawled.a, "http://a/1", urls[0]), own=(crawled.a,))
+    for rows in [circle] if together else [[one] for one in circle]:
+        crawled.record(*rows, own=(crawled.cdn,))
+    for number, url in enumerate(urls):
+        crawled.record(crawled.link(crawled.b, f"http://b/{number}", url), own=(crawled.b,))
+        crawled.check()
+    # Two workers may close a circle at one moment.
+    crawled.connection.execute("UPDATE image_urls SET moved_to = %s WHERE url = %s", (url_key(urls[1]), urls[0]))
+    crawled.connection.execute("UPDATE image_urls SET moved_to = %s WHERE url = %s", (url_key(urls[2]), urls[1]))
+    crawled.connection.execute("UPDATE image_urls SET moved_to = %s WHERE url = %s", (url_key(urls[0]), urls[2]))
+    crawled.record(crawled.link(crawled.b, "http://b/9", urls[1]), own=(crawled.b,))
+    crawled.record(fetched(urls[2], "one"), own=(crawled.cdn,))
+    crawled.record(crawled.link(crawled.b, "http://b/10", urls[0]), own=(crawled.b,))
+    assert ("http://b/10", urls[2]) in [row[:2] for row in crawled.provenance()]
+
+
+def test_a_page_that_meets_an_image_as_it_is_redirected_is_written_again(crawled: Crawled, database: Database) -> None:
+    crawled.record(crawled.link(crawled.a, "http://a/1", "http://cdn/x"), own=(crawled.a,))
+    moved = FetchedImage(
+        url_key("http://cdn/x"), "http://cdn/x", problem="redirect", moved_to=(url_key("http://cdn/z"), "http://cdn/z")
+    )
+    page = crawled.link(crawled.b, "http://b/1", "http://cdn/x")
+    with beside(database) as (other, thread), database.connect() as watch:
+        with crawled.connection.transaction():
+            images.record(crawled.connection, fetched=[moved], own=(crawled.cdn,), near_distance=5)
+            late = thread.submit(crawled.record, page, own=(crawled.b,), connection=other.connection)
+            assert wait_until_blocked(watch, other.connection, late)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            late.result()
+    crawled.record(page, own=(crawled.b,))
+    crawled.record(fetched("http://cdn/z", "one"), own=(crawled.cdn,))
+    assert crawled.stored() == (1, 1)
+    crawled.check()
+
+
+def test_a_page_and_a_link_to_its_image_at_one_moment_wake_the_link_once(crawled: Crawled, database: Database) -> None:
+    url = "http://cdn/x"
+    where = (crawled.cdn, crawled.store.job, url_key(url))
+    crawled.connection.execute(
+        "INSERT INTO url_frontier (domain_id, job_id, url_key, url, depth, priority) VALUES (%s, %s, %s, %s, 1, 5)",
+        (*where, url),
+    )
+    page = crawled.link(crawled.a, "http://a/1", url)
+
+    def show(connection: psycopg.Connection) -> None:
+        with connection.transaction():
+            images.record(connection, links=[page], own=(crawled.a,), near_distance=5)
+            images.reopen(connection, [where])
+
+    with beside(database) as (other, thread), database.connect() as watch:
+        with crawled.connection.transaction():
+            images.record(crawled.connection, linked={url_key(url): url}, own=(crawled.cdn,), near_distance=5)
+            late = thread.submit(show, other.connection)
+            assert wait_until_blocked(watch, other.connection, late)
+            crawled.connection.execute(
+                "UPDATE url_frontier SET state = 'done', reason = 'wrong_type: image/png' WHERE url = %s", (url,)
+            )
+            images.reopen(crawled.connection, [where])
+        late.result()
+    wakes = crawled.connection.execute("SELECT domain_id, again_key FROM domain_wakes").fetchall()
+    assert wakes == [(crawled.cdn, url_key(url))]
+    sweeper.sweep(crawled.connection, run_silence=LEASE)
+    row = crawled.connection.execute(
+        "SELECT state::text, resource::text, priority FROM url_frontier WHERE url = %s", (url,)
+    )
+    assert row.fetchone() == ("waiting", "image", 0)
+    images.reopen(crawled.connection, [where])
+    assert crawled.connection.execute("SELECT count(*) FROM domain_wakes").fetchone() == (0,)
 
 
 def test_a_removed_domain_takes_its_rows_along(crawled: Crawled) -> None:

@@ -13,6 +13,10 @@ from tests.support.invariants import assert_invariants, violations
 EXAMPLE = "(SELECT id FROM domains WHERE domain = 'example.com')"
 PAGE = f"domain_id = {EXAMPLE} AND url_key = substr(sha256('{HOME}'), 1, 16)"
 
+_WAITING_LINK = f"""
+    INSERT INTO image_links (domain_id, job_id, image_key, page_key, discovery_type, page_url, found_in)
+    VALUES ({EXAMPLE}, 1, substr(sha256('x'), 1, 16), substr(sha256('y'), 1, 16), 'discovery', 'y', 'img')
+"""
 FAULTS: dict[str, tuple[str, ...]] = {
     "I1 every URL that was counted is in the frontier, and the other way round": (
         f"DELETE FROM url_frontier WHERE domain_id = {EXAMPLE} AND url LIKE '%/slow'",
@@ -118,8 +122,14 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "I11 no page waits for an image that is stored": (
         "INSERT INTO image_urls (url_key, url, image_id) VALUES (substr(sha256('x'), 1, 16), 'x', 999)",
-        f"""INSERT INTO image_links (domain_id, job_id, image_key, page_key, discovery_type, page_url, found_in)
-        VALUES ({EXAMPLE}, 1, substr(sha256('x'), 1, 16), substr(sha256('y'), 1, 16), 'discovery', 'y', 'img')""",
+        _WAITING_LINK,
+    ),
+    "I11 no page waits for a URL of an image that was redirected": (
+        (
+            "INSERT INTO image_urls (url_key, url, moved_to) VALUES (substr(sha256('x'), 1, 16), 'x', substr(sha256('z'), 1, 16)),"
+            " (substr(sha256('z'), 1, 16), 'z', NULL)"
+        ),
+        _WAITING_LINK,
     ),
     "I13 no URL was tried more often than `politeness.retries` allows": ("UPDATE url_frontier SET attempts = 5",),
 }

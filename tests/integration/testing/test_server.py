@@ -20,7 +20,7 @@ _WEB = Web(
     4,
     Site(30, 10, 3000, external=0.3, changing=0.5),
     {
-        1: Site(30, 10, 3000, slow=0.1, flaky=1.0, odd=dict.fromkeys(SpecialUrl, 1.0)),
+        1: Site(30, 10, 3000, images=1, slow=0.1, flaky=1.0, odd=dict.fromkeys(SpecialUrl, 1.0)),
         2: Site(5, rate_limit=3, rate_window=60.0),
         3: Site(5, robots=Robots.TIMEOUT, latency=0.05),
     },
@@ -109,7 +109,8 @@ def test_an_old_client_is_answered_and_let_go(web: WebProcess) -> None:
     [
         ("/missing/home", 404), ("/gone/home", 410), ("/broken/home", 500), ("/unavailable/home", 503), ("/forbidden/home", 403),
         ("/loop/home/a", 302), ("/far/10/home", 307), ("/away/home", 308), ("/copy/home", 200), ("/slow/home", 200), ("/deep/home", 200),
-        ("/wide/home", 200), ("/nul/home", 200), ("/binary/home", 200), ("/charset/home", 200), ("/bomb/home", 200), ("/img/1.png", 200),
+        ("/wide/home", 200), ("/nul/home", 200), ("/binary/home", 200), ("/charset/home", 200), ("/bomb/home", 200),
+        ("/img/plain/1/b.png", 200),
     ],
 )  # fmt: skip
 def test_odd_urls_answer_as_declared_every_time(web: WebProcess, path: str, status: int) -> None:

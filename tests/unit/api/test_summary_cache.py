@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from holdfast.control.background_cache import BackgroundCache
 from holdfast.errors import TooMany
 from holdfast.jobs.records import CrawlSummary, Ending
 from holdfast.jobs.summary import SummaryCache
@@ -87,3 +88,21 @@ def test_a_page_gets_the_last_summary_and_never_waits_for_a_new_one() -> None:
     second = summaries.latest(1, wait=30)
     assert second is not None
     assert second.job == "1 2"
+
+
+def test_a_page_that_asks_again_and_again_lets_a_result_be_valid_for_longer() -> None:
+    made: list[int] = []
+    now = 0.0
+
+    def make(key: int) -> int:
+        made.append(key)
+        return len(made)
+
+    cache: BackgroundCache[int, int] = BackgroundCache(make, "Counts", clock=lambda: now)
+    assert cache.renewed(7) == 1
+    now = 9.9
+    assert cache.latest(7, wait=30, fresh_for=10.0) == 1
+    now = 10.0
+    assert cache.latest(7, wait=30, fresh_for=10.0) == 2
+    assert cache.latest(7, wait=30) == 3, "it took no time, so without `fresh_for` it is valid for none"
+    assert cache.renewed(7) == 4

@@ -104,7 +104,7 @@ def test_bad_rows_have_a_reason_and_do_not_stop_the_rest(facts: dict[str, object
 def test_an_image_counts_once_however_its_domain_is_written() -> None:
     seen = [("a.example", "1"), ("www.a.example", "1"), ("a.example", "2"), ("b.example", "1")]
     chunk = HistoryReader(NOW, registrable=False).read(row(domain, image_id=image) for domain, image in seen)
-    assert {name: (len(one.images), one.requests) for name, one in chunk.domains.items()} == {
+    assert {name: (len(one.images or ()), one.requests) for name, one in chunk.domains.items()} == {
         "a.example": (2, 0),
         "b.example": (1, 0),
     }
@@ -115,12 +115,16 @@ def test_the_base_url_is_the_origin_of_its_page() -> None:
         row(page_url="http://www.a.example/x"),
         row("b.example", page_url="https://other.example/x"),
         row("c.example", page_url="no URL"),
+        row("d.example", page_url="https://d.example/x y"),
+        row("e.example", page_url="https://e.example.other/x"),
     ]
     chunk = HistoryReader(NOW, registrable=False).read(rows)
     assert [one.base_url for one in chunk.domains.values()] == [
         "http://www.a.example",
         "https://b.example",
         "https://c.example",
+        "https://d.example",
+        "https://e.example",
     ]
 
 

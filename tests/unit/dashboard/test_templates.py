@@ -133,9 +133,27 @@ def test_numbers_are_written_for_people() -> None:
         "1.5 MB",
     ]
     assert [text.percent(1), text.percent(0.9999), text.percent(0)] == ["100 %", "99.9 %", "0 %"]
-    assert [text.duration(0.05), text.duration(7), text.duration(3725), text.duration(timedelta(days=2))] == [
+    assert [
+        text.duration(0.05),
+        text.duration(7),
+        text.duration(7.25),
+        text.duration(3725),
+        text.duration(timedelta(days=2)),
+    ] == [
         "50 ms",
-        "7.0 s",
+        "7 s",
+        "7.2 s",
         "1 h 2 min",
         "2 d",
     ]
+
+
+def test_the_marks_of_an_axis_are_short_and_those_of_bytes_are_whole() -> None:
+    times = [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+    assert "<span>1 kB/s</span><span>500 B/s</span>" in charts.line_chart(
+        "c", "Bytes", times, {"b": [0, 0]}, unit="byte rate"
+    )
+    assert "<span>100 %</span><span>50 %</span>" in charts.line_chart(
+        "c", "Success", times, {"s": [1, 1]}, unit="percent"
+    )
+    assert "<span>20</span><span>10</span>" in charts.line_chart("c", "Price", times, {"p": [12.5, 11]}, unit="price")

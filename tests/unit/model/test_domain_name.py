@@ -203,12 +203,18 @@ def test_the_shortcut_knows_every_shape_of_a_host() -> None:
     hosts = ["".join(shape) for length in range(1, 6) for shape in product("ax0-_.", repeat=length)]
     hosts += [f"a{chr(code)}b.c" for code in range(128)] + [f"a.c{chr(code)}" for code in range(128)]
     taken = 0
-    for text in [*hosts, *(f"http://{host}/" for host in hosts)]:
+    spelled = [*hosts, *(f"http://{host}/" for host in hosts), *(f"{host.upper()}." for host in hosts)]
+    spelled += [
+        form for host in hosts for form in (f"{host}:80", f"{host}:80.", f"HTTPS://{host}:443?", f"https://{host}:80")
+    ]
+    spelled += [f"{name}:{port}" for name in ("tel", "mailto", "javascript") for port in (80, 443)]
+    spelled += ["\u017f.example", "\u212a.example", "https://\u017f.example/"]  # in lowercase ASCII: "s" and "k"
+    for text in spelled:
         plain = module._plain_host(text)
         if plain is not None:
             taken += 1
-            assert plain == the_long_way(text)
-    assert taken > 3000  # it is a shortcut
+            assert (plain, "") == outcome(module._host_and_port, text)
+    assert taken > 10_000  # it is a shortcut
 
 
 @thorough

@@ -28,7 +28,7 @@ def test_an_article() -> None:
         <img src="l.jpg"></main><footer>Imprint <a href="//other.example/y">y</a></footer>
         <script type="application/ld+json">{{"@type":"Article","n":1e999}}</script>"""
     )
-    assert found.pop("text") == "The Lamp " + STORY.strip()
+    assert found.pop("text") == "The Lamp\n\n" + STORY.strip()
     assert found == {
         "content_type": "text/html",
         "title": "The Lamp",
@@ -46,11 +46,11 @@ def test_an_article() -> None:
 
 def test_main_text_without_a_word_about_where_it_is() -> None:
     page = f"<div id=menu><p>Home</p></div><div><div class=c><p>{STORY}</p><p>The end.</p></div><div><p>Short</p></div></div>"
-    assert data(page)["text"] == STORY + "The end."
+    assert data(page)["text"] == STORY.strip() + "\n\nThe end."
 
 
 def test_a_page_without_paragraphs_has_the_text_that_is_seen() -> None:
-    assert data("<header>Head</header><div>All <b>there</b> is")["text"] == "Head All there is"
+    assert data("<header>Head</header><div>All <b>there</b> is")["text"] == "Head\n\nAll there is"
 
 
 def test_a_page_that_is_one_form_has_its_text() -> None:

@@ -57,6 +57,14 @@ def images(html: str) -> list[FoundImage]:
             [("a.png", "svg", None), ("b.png", "svg", None)],
         ),
         (
+            "<object type=image/svg+xml data=a width=10></object><OBJECT data=b type=application/pdf></OBJECT><object data=c></object>",
+            [("a", "object", None)],
+        ),
+        (
+            "<object type=image/png></object><object type='Image/PNG' data=d>",
+            [("d", "object", None)],
+        ),
+        (
             "<meta property=og:image content=a><meta name=og:image:secure_url content=b>",
             [("a", "og:image", None), ("b", "og:image", None)],
         ),

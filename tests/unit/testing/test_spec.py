@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.testing.simweb.presets import PRESETS, preset
-from holdfast.testing.simweb.spec import Address, Robots, Site, SpecialUrl, Trap, Wall, Web
+from holdfast.testing.simweb.spec import Address, ImageKind, Robots, Site, SpecialUrl, Trap, Wall, Web
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -24,13 +24,14 @@ def test_presets_are_never_deeper_than_a_crawl_goes(name: str) -> None:
 
 def test_every_field_survives_json() -> None:
     site = Site(
-        3, 4, 5, images=6, external=0.1, latency=0.2, jitter=0.3, slow=0.4, robots=Robots.REDIRECT, crawl_delay=1.5, wall=Wall.LOGIN,
+        3, 4, 5, images=6, gallery=7, image_kinds=tuple(ImageKind), image_host=4, external=0.1,
+        latency=0.2, jitter=0.3, slow=0.4, robots=Robots.REDIRECT, crawl_delay=1.5, wall=Wall.LOGIN,
         flaky=0.5, flaky_times=2, rate_limit=7, rate_window=8.0, changing=0.9, traps=tuple(Trap), odd=dict.fromkeys(SpecialUrl, 0.25),
     )  # fmt: skip
-    web = Web(9, 10, site, {3: replace(site, pages=11)}, by_port=True)
+    web = Web(9, 10, site, {3: replace(site, pages=11), 4: Site()}, by_port=True)
     assert Web.from_json(web.as_json()) == web
     assert web.site(3).pages == 11
-    assert web.site(4) is site
+    assert web.site(5) is site
 
 
 def test_the_nasty_kinds_are_all_in_the_hostile_web() -> None:
@@ -57,6 +58,7 @@ def test_a_preset_can_be_made_smaller_and_larger() -> None:
     [
         "", "[]", '{"colour": 1}', '{"default": {"colour": 1}}', '{"default": {"odd": {"colour": 1}}}', '{"sites": 0}',
         '{"default": {"robots": "perhaps"}}', '{"default": {"pages": 0}}', '{"default": {"flaky": 2}}', '{"special": {"1": {}}}',
+        '{"default": {"image_kinds": ["colour"]}}',
         '{"default": {"odd": {"missing": -1}}}', '{"default": {"latency": -1}}', '{"default": {"latency": NaN}}',
     ],
 )  # fmt: skip

@@ -2,12 +2,14 @@
 
 The rules: nothing touches `domains` before the source is read to its end, so an import that is given up leaves no trace. A domain's sums
 are moved, not copied: the transaction that adds them to the domain and to its roll-up deletes them here, so they count once. Known
-domains are locked by id first, new ones are inserted by name after that.
+domains are locked by id first, new ones are inserted by name after that. A domain that a worker holds, or that another transaction has
+locked, is left for a later pass: nothing here waits for a lock of a crawl, or updates a row that a worker holds.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -36,6 +38,7 @@ _DRY_RUN: Final = """
 CREATE TEMPORARY TABLE backfill_domains (LIKE public.backfill_domains INCLUDING ALL);
 CREATE TEMPORARY TABLE backfill_images (LIKE public.backfill_images INCLUDING ALL);
 """
+_sums_of: Final = attrgetter(*_SUMS)
 _COLUMNS: Final = (
     *("import_id", "domain", "parent_domain", "base_url", "spelling", "merged", "first_at", "last_at"),
     *_SUMS,
@@ -55,10 +58,17 @@ ON CONFLICT DO NOTHING
 """
 
 _NAMES: Final = """
-SELECT domain FROM backfill_domains WHERE import_id = %(import)s ORDER BY domain LIMIT %(chunk)s
+SELECT domain FROM backfill_domains WHERE import_id = %(import)s AND domain > %(after)s ORDER BY domain LIMIT %(chunk)s
 """
 _KNOWN: Final = """
-SELECT id, domain FROM domains WHERE domain = ANY(%(names)s) ORDER BY id FOR NO KEY UPDATE
+SELECT domain FROM domains WHERE domain = ANY(%(names)s)
+"""
+_LOCK: Final = """
+SELECT id, domain FROM domains WHERE domain = ANY(%(known)s) AND claimed_by IS NULL ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+"""
+_LEFT: Final = """
+SELECT count(*) OVER (), s.domain, d.claimed_by FROM backfill_domains s LEFT JOIN domains d ON d.domain = s.domain
+WHERE s.import_id = %(import)s ORDER BY d.claimed_by IS NULL, s.domain LIMIT 1
 """
 # A domain whose rows were mostly errors is blocked. The reason is the one that most of these errors had.
 _SOURCE: Final = """
@@ -91,7 +101,7 @@ SELECT domain, parent_domain, base_url, %(source)s, CASE WHEN stopped THEN 'bloc
        requests, pages, images_found, images, errors, COALESCE(first_at, now()), last_at, {_SCORE}, now(), {TREATMENT_VALUES}
 FROM source WHERE domain <> ALL(%(known)s) ORDER BY domain
 ON CONFLICT (domain) DO NOTHING
-RETURNING id, status::text
+RETURNING domain, status::text
 """  # noqa: S608 — constants
 # Existing domains keep what they have learnt: status, settings, cool-down.
 _UPDATE: Final = f"""
@@ -128,16 +138,24 @@ FROM backfill_domains s LEFT JOIN domains d ON d.domain = s.domain WHERE s.impor
 """
 
 
-class _Again(Exception):
-    """Another transaction inserted one of the new domains."""
-
-
 class Merged(NamedTuple):
     """Counts of a chunk that was merged."""
 
     counts: Counts
     statuses: dict[str, int]
     """New domains by status."""
+    last: str
+    """The name of the last domain of the chunk."""
+
+
+class Left(NamedTuple):
+    """Domains of an import that could not be merged."""
+
+    domains: int
+    domain: str
+    """One of them."""
+    worker: str | None
+    """Who holds it; None: it was locked, or inserted, by another transaction."""
 
 
 def prepare(connection: psycopg.Connection, *, dry_run: bool) -> None:
@@ -158,11 +176,11 @@ def stage(connection: psycopg.Connection, import_id: int, sums: Mapping[str, Dom
             copy.write_row(
                 (
                     *(import_id, domain, one.parent_domain, one.base_url, one.spelling, one.merged),
-                    *(one.first_at, one.last_at, *(getattr(one, name) for name in _SUMS)),
+                    *(one.first_at, one.last_at, *_sums_of(one)),
                 )
             )
     connection.execute(_STAGE)
-    images = [(domain, key) for domain, one in sums.items() for key in one.images]
+    images = [(domain, key) for domain, one in sums.items() if one.images for key in one.images]
     if images:
         with connection.cursor().copy("COPY backfill_seen (domain, image_key) FROM STDIN (FORMAT BINARY)") as copy:
             copy.set_types(["text", "bytea"])
@@ -174,20 +192,31 @@ def stage(connection: psycopg.Connection, import_id: int, sums: Mapping[str, Dom
 def merge(
     connection: psycopg.Connection,
     known: Import,
+    after: str,
     *,
     source: str,
     defaults: NewDomains,
     cooldowns: Mapping[str, timedelta],
 ) -> Merged | None:
-    """Merge a chunk of the domains of an import; None: none is left, and the import is finished.
+    """Merge the chunk of the domains of an import that follows the name `after`; None: no domain follows.
 
     Before: no transaction is open; the import is read to its end. After: counters of the chunk's domains and their roll-ups have its
-    sums, and new domains have the status that these say. Locked domains are waited for: a worker that holds one may go on.
+    sums, and new domains have the status that these say. Domains that a worker holds are left.
     """
     for _ in range(_ATTEMPTS):
-        with suppress(_Again, psycopg.errors.DeadlockDetected), connection.transaction():
-            return _merge(connection, known, source, defaults, cooldowns)
-    raise StoreUnavailable("Domains of this history are inserted by others at the same moment; run the command again.")
+        with suppress(psycopg.errors.DeadlockDetected), connection.transaction():
+            return _merge(connection, known, after, source, defaults, cooldowns)
+    raise StoreUnavailable("Other processes insert domains of this history at this moment; run the command again.")
+
+
+def finish(connection: psycopg.Connection, known: Import) -> Left | None:
+    """Finish an import if all of its domains are merged; else return what is left. Before: no transaction is open."""
+    with connection.transaction():
+        row = connection.execute(_LEFT, {"import": known.id}).fetchone()
+        if row is not None:
+            return Left(*row)
+        imports.add(connection, known.id, Counts(), state=ImportState.FINISHED)
+    return None
 
 
 def preview(connection: psycopg.Connection, import_id: int) -> Merged:
@@ -195,36 +224,41 @@ def preview(connection: psycopg.Connection, import_id: int) -> Merged:
     connection.execute("ANALYZE backfill_domains")
     new, updated, merged, stopped, images = connection.execute(_PREVIEW, {"import": import_id}).fetchone() or (0,) * 5
     found = Counts(domains_new=new, domains_updated=updated, domains_merged=merged, images_stored=images)
-    return Merged(found, _statuses(new - stopped, stopped))
+    return Merged(found, _statuses(new - stopped, stopped), "")
 
 
 def _merge(
     connection: psycopg.Connection,
-    known: Import,
+    imported: Import,
+    after: str,
     source: str,
     defaults: NewDomains,
     cooldowns: Mapping[str, timedelta],
 ) -> Merged | None:
-    names = [row[0] for row in connection.execute(_NAMES, {"import": known.id, "chunk": CHUNK})]
+    values: dict[str, Any] = {"import": imported.id, "after": after, "chunk": CHUNK}
+    values |= {"source": source[:100], "no_job": NO_JOB}
+    names = [row[0] for row in connection.execute(_NAMES, values)]
     if not names:
-        imports.add(connection, known.id, Counts(), state=ImportState.FINISHED)
         return None
-    values: dict[str, Any] = {"import": known.id, "names": names, "source": source[:100], "no_job": NO_JOB}
-    locked = connection.execute(_KNOWN, values).fetchall()
-    values |= {"ids": [row[0] for row in locked], "known": [row[1] for row in locked]}
+    values["names"] = names
+    values["known"] = [row[0] for row in connection.execute(_KNOWN, values)]
+    locked = connection.execute(_LOCK, values).fetchall() if values["known"] else []
+    values["ids"] = [row[0] for row in locked]
     values["cooldowns"] = Jsonb({code: time.total_seconds() for code, time in cooldowns.items()})
-    connection.execute(_UPDATE, values)
+    if locked:
+        connection.execute(_UPDATE, values)
+    # Domains that others have inserted since they were looked for are left, like those that are held.
     inserted = connection.execute(_INSERT, values | defaults.columns()).fetchall()
-    if len(inserted) + len(locked) < len(names):
-        raise _Again
+    values["names"] = [row[1] for row in locked] + [row[0] for row in inserted]
     connection.execute(_ROLL_UP, values)
-    claimable.rescore(connection, values["ids"])
-    claimable.update_ready(connection, values["ids"])
+    if locked:
+        claimable.rescore(connection, values["ids"])
+        claimable.update_ready(connection, values["ids"])
     merged, images = connection.execute(_MOVED, values).fetchone() or (0, 0)
     counts = Counts(domains_new=len(inserted), domains_updated=len(locked), domains_merged=merged, images_stored=images)
-    imports.add(connection, known.id, counts, state=ImportState.MERGING)
+    imports.add(connection, imported.id, counts, state=ImportState.MERGING)
     blocked = sum(status == "blocked" for _, status in inserted)
-    return Merged(counts, _statuses(len(inserted) - blocked, blocked))
+    return Merged(counts, _statuses(len(inserted) - blocked, blocked), names[-1])
 
 
 def _statuses(exhausted: int, blocked: int) -> dict[str, int]:

@@ -97,11 +97,23 @@ class CsvRows:
     def __init__(self, file: "io.BufferedReader[Any]", mapping: Mapping[str, str], source: str) -> None:
         self._lines = lines(file, MAX_LINE)
         try:
-            head = next(self._lines, b"").decode("utf-8-sig").rstrip("\r\n")
+            first = next(self._lines, b"")
+            head = first.decode("utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
             raise UsageError(f"{source} is not UTF-8 text; it takes CSV with a line of names.") from None
         except Damaged as problem:
             raise UsageError(f"{source} cannot be read: {problem}.") from problem
+        if not head.strip():
+            what = "begins with an empty line" if first else "is empty"
+            raise UsageError(
+                f"{source} {what}; the first line must name the columns, such as domain,status,crawled_at."
+            )
+        if "\0" in head:
+            raise UsageError(f"{source} is not text; it takes CSV with a line of names.")
+        if head.startswith(("{", "[")):
+            raise UsageError(
+                f"{source} is JSON, which is not read; convert it to CSV with a line of names, or to Parquet."
+            )
         self._delimiter = max(_DELIMITERS, key=head.count)
         names = next(csv.reader([head], delimiter=self._delimiter), [])
         self.layout = Layout(names, mapping, source)

@@ -12,21 +12,20 @@ from holdfast.api.request_types import Filter, JobName
 from holdfast.api.responses import log_failures
 from holdfast.dashboard.job_fields import FLAGS, LABELS, LINES, TYPES, job_path
 from holdfast.dashboard.lists import filled, pager
-from holdfast.dashboard.live import Parameters, id_of, live_view
+from holdfast.dashboard.live import SLOW_INTERVAL, Parameters, id_of, live_view
 from holdfast.dashboard.rendering import Context, PageContext
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.text import plural
 from holdfast.errors import UsageError
-from holdfast.jobs.live import JobBreakdown
-from holdfast.jobs.records import DOMAIN_STATES, Job, JobDepths
+from holdfast.jobs.live import DOMAINS_SHOWN, JobBreakdown, live_now
+from holdfast.jobs.queries.progress import JobNow
+from holdfast.jobs.records import DOMAIN_STATES, Job
 from holdfast.model.auth import LOCAL_ADMIN
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import JobSpec
 
 router = page_router()
 
-_DOMAINS: Final = 10
-"""Domains on the page of a job."""
 _ROWS: Final = 50
 _MANY_DOMAINS: Final = 5_000
 """Of a job with more domains, only the sums are read each time: statuses, waits and depths are those of some seconds ago."""
@@ -35,18 +34,29 @@ _FETCHING: Final = 5
 
 
 def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
-    """Return what the regions of the page show. Raises NotFound."""
-    service = services.jobs(LOCAL_ADMIN)
-    job = service.show(id_of(parameters))
-    counted: JobBreakdown | None = None
-    depths: JobDepths | None = None
-    if many := job.domains > _MANY_DOMAINS:
-        counted = services.job_breakdowns.latest(job.id, wait=0)
-        depths = counted.depths if counted else None
-        live, pace = service.live_by_breakdown(job, counted)
-    else:
-        live, pace = service.live(job.id)
-        depths = service.depths(job.id)
+    """Return what the regions of the page show: what moves in one statement, the rest as it was some seconds ago, but not before the last
+    change of the job's state. Raises NotFound."""
+    found = services.jobs(LOCAL_ADMIN).now(id_of(parameters))
+    counted = services.job_breakdowns.latest(found.job.id, wait=0, fresh_for=SLOW_INTERVAL)
+    if counted is None or (counted.figures.state, counted.figures.crawl) != (found.job.state, found.job.crawl):
+        return _values_now(services, found)
+    return _values(
+        services, found, counted, summary_fresh_for=2 * SLOW_INTERVAL
+    )  # it reads all URLs of the job, and says when
+
+
+def _values_now(services: AppServices, found: JobNow) -> Mapping[str, Any]:
+    """Return what the page shows, all of it as of now; of a job with many domains the rest is what was counted last."""
+    breakdowns, job_id = services.job_breakdowns, found.job.id
+    counted = breakdowns.latest(job_id, wait=0) if _has_many(found.job) else breakdowns.renewed(job_id)
+    return _values(services, found, counted, summary_fresh_for=0)
+
+
+def _values(
+    services: AppServices, found: JobNow, counted: JobBreakdown | None, *, summary_fresh_for: float
+) -> Mapping[str, Any]:
+    job, many = found.job, _has_many(found.job)
+    live, pace = live_now(found, counted)
     waits = [wait.text(live.figures.now) for wait in live.waits]
     return {
         "job": job,
@@ -57,13 +67,17 @@ def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
         "fetching": live.fetching[:_FETCHING],
         "waits": list(dict.fromkeys(waits)),
         "causes": live.causes,
-        "summary": services.job_summaries.latest(job.id, wait=0 if many else 0.2),
-        "depths": depths,
+        "summary": services.job_summaries.latest(job.id, wait=0 if many else 0.2, fresh_for=summary_fresh_for),
+        "depths": counted.depths if counted else None,
         "many": many,
         "counted_at": counted.figures.now if counted else None,
-        "domains": service.domains(job.id, limit=_DOMAINS).rows,
-        "more_domains": job.domains > _DOMAINS,
+        "domains": found.domains,
+        "more_domains": job.domains > DOMAINS_SHOWN,
     }
+
+
+def _has_many(job: Job) -> bool:
+    return job.domains > _MANY_DOMAINS
 
 
 def read_domains(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
@@ -92,12 +106,13 @@ VIEW: Final = live_view(
 @router.get("/jobs/{job}")
 def job_page(job: JobName, context: Context) -> Response:
     """How a job stands."""
-    parameters = {"id": str(context.services.jobs(context.caller).id_of(job))}
-    values = read(context.services, parameters)
+    service = context.services.jobs(context.caller)
+    found = service.now(service.id_of(job))
+    values = _values_now(context.services, found)
     return context.page(
         "jobs/job.html",
-        **{**values, **tab(values["job"], "")},
-        live=VIEW.address(parameters),
+        **{**values, **tab(found.job, "")},
+        live=VIEW.address({"id": str(found.job.id)}),
         options=options_of(values["job"]),
     )
 

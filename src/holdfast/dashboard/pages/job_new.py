@@ -29,7 +29,6 @@ from holdfast.jobs.records import CrawlPlan
 from holdfast.model.job import JobSpec, Sitemaps, check_job_name
 from holdfast.model.schedule import parse
 from holdfast.model.scope import compile_rules
-from holdfast.parse.plugin_registry import discover
 
 router = page_router()
 
@@ -167,7 +166,7 @@ def option_choices(context: PageContext) -> dict[str, Any]:
         "scopes": SCOPES,
         "sitemap_choices": SITEMAPS,
         "default_sitemaps": settings.crawl.sitemaps,
-        "parsers": sorted(discover(settings.parsing.folder).sources),
+        "parsers": context.services.parser_names.get(),
         "default_depth": settings.crawl.max_depth,
         "share": settings.domains.max_pages_per_run,
     }

@@ -27,7 +27,7 @@ _ROWS: Final = 50
 _FILTERS: Final = ("state", "prefix", "scheduled")
 _DONE: Final = {JobAction.PAUSE: "paused", JobAction.RESUME: "resumed", JobAction.CANCEL: "cancelled"}
 _EFFECTS: Final = {
-    JobAction.PAUSE: "Within two seconds nothing of them is fetched any more. Resuming continues where they were.",
+    JobAction.PAUSE: "Their requests stop within two seconds. “Resume” continues where they stopped.",
     JobAction.RESUME: "Workers continue where they were.",
     JobAction.CANCEL: "They end where they are. Their pages stay; “Crawl again” starts one anew.",
 }

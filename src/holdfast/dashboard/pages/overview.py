@@ -6,15 +6,13 @@ from typing import Any, Final
 from fastapi import Request, Response
 
 from holdfast.alerts.sentences import describe
-from holdfast.alerts.service import AlertService
 from holdfast.api.app_services import AppServices
 from holdfast.dashboard import time_range
-from holdfast.dashboard.live import Parameters, live_view
+from holdfast.dashboard.live import SLOW_INTERVAL, Parameters, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
-from holdfast.model.auth import LOCAL_ADMIN
-from holdfast.stats.records import Point
-from holdfast.workers.records import WorkerFilter
+from holdfast.dashboard.time_range import TimeRange
+from holdfast.stats.records import Charts, Point
 
 router = page_router()
 
@@ -23,22 +21,26 @@ _SHOWN: Final = 12
 
 
 def read(services: AppServices, parameters: Parameters) -> Mapping[str, Any]:
-    """Return what the regions of the page show."""
+    """Return what the regions of the page show: what moves in one statement, charts and errors as of some seconds ago."""
     span = time_range.parse(parameters)
-    points = services.stats.timeseries(span.since, span.until, span.step)
+    charts = services.charts.latest(span.of_charts, wait=0, fresh_for=SLOW_INTERVAL)
+    return _values(services, span, charts or services.charts.renewed(span.of_charts))
+
+
+def _values(services: AppServices, span: TimeRange, charts: Charts) -> Mapping[str, Any]:
+    stats = services.stats.now(limit=_SHOWN)
     return {
-        "stats": services.live_stats.snapshot(),
+        "stats": stats,
         "span": span,
-        "points": points,
-        "bytes_per_second": [point.bytes / max(point.seconds, 1.0) for point in points],
-        "growth": _growth(points),
-        "statuses": services.stats.status_codes(span.since) if span.until is None else {},
-        "errors": services.live_stats.recent_errors()[:_SHOWN],
-        "workers": services.workers.page(WorkerFilter(alive=True), limit=_SHOWN).rows,
-        "alerts": [
-            (alert, describe(alert).cause) for alert in AlertService(services.database).list(active=True, limit=_SHOWN)
-        ],
-        "jobs": services.jobs(LOCAL_ADMIN).under_way(_SHOWN),
+        "points": charts.points,
+        "statuses": charts.statuses,
+        "domains": charts.domains,
+        "jobs": stats.jobs,
+        "workers": stats.workers,
+        "bytes_per_second": [point.bytes / max(point.seconds, 1.0) for point in charts.points],
+        "growth": _growth(charts.points),
+        "errors": charts.errors[:_SHOWN],
+        "alerts": [(alert, describe(alert).cause) for alert in stats.firing],
         "volumes": services.storage.report().volumes,
     }
 
@@ -58,9 +60,10 @@ VIEW: Final = live_view(
 def overview(context: Context, request: Request) -> Response:
     """The overview."""
     parameters = {name: value for name, value in request.query_params.items() if name in {"range", "since", "until"}}
+    span = time_range.parse(parameters)
     return context.page(
         "overview/page.html",
-        **read(context.services, parameters),
+        **_values(context.services, span, context.services.charts.renewed(span.of_charts)),
         live=VIEW.address(parameters),
         ranges=time_range.RANGES,
     )

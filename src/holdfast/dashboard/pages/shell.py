@@ -57,7 +57,7 @@ def regions(view: Name, request: Request, services: Services, context: Context) 
     """The regions of a page as JSON, once: for browsers that have no connection left for a stream."""
     key = view_key(view, context.caller, dict(request.query_params))
     try:
-        return JSONResponse(live.VIEWS[view].render(services, dict(key.parameters), is_admin=key.is_admin))
+        return JSONResponse(live.regions_of(services).latest(key))
     except NotFound:
         return JSONResponse({}, 404)
 

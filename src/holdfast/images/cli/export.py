@@ -22,7 +22,13 @@ def export_images(context: CommandContext, target: str, *, job: str | None, doma
     settings = context.settings
     if target.startswith(S3_PREFIX):
         given = settings.images.model_dump() | {"store": target}
-        store: ImageStore = S3ImageStore(Images.model_validate(given))
+        try:
+            store: ImageStore = S3ImageStore(Images.model_validate(given))
+        except ValueError:
+            # Without the error as its cause: it would quote the settings.
+            raise UsageError(
+                f"{target!r} is no target: s3://bucket or s3://bucket/prefix; a bucket has 3 to 63 characters."
+            ) from None
         metadata = Path(METADATA)
         if metadata.exists():
             raise UsageError(f"{METADATA} exists in this folder, where the metadata go; move it away.")

@@ -10,7 +10,6 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast.jobs.records import DepthCount, JobDepths
-from holdfast.model.job import Job
 
 EXACT: Final = 100_000
 """Up to so many URLs of a job are counted one by one."""
@@ -38,15 +37,15 @@ _COUNT_ALL: Final = _COUNT.format(
 _COUNT_SAMPLE: Final = _COUNT.format(rows="url_frontier f TABLESAMPLE SYSTEM (%(percent)s) WHERE f.job_id = %(job)s")
 
 
-def depths(connection: psycopg.Connection, job: Job) -> JobDepths:
+def depths(connection: psycopg.Connection, job_id: int, name: str) -> JobDepths:
     """Return the URLs of a job by depth and state: exactly, or estimated where there are many."""
     with connection.cursor(row_factory=dict_row) as cursor:
-        totals: dict[str, Any] = cursor.execute(_TOTALS, {"job": job.id}).fetchone() or {}
+        totals: dict[str, Any] = cursor.execute(_TOTALS, {"job": job_id}).fetchone() or {}
         urls = sum(totals[state] for state in _STATES)
         estimated = urls > EXACT
         share = min(1.0, SAMPLE / max(1, urls), READ / max(1.0, totals["known"], urls))
         query = _COUNT_SAMPLE if estimated else _COUNT_ALL
-        rows = cursor.execute(query, {"job": job.id, "percent": 100 * share}, prepare=False).fetchall()
+        rows = cursor.execute(query, {"job": job_id, "percent": 100 * share}, prepare=False).fetchall()
     if estimated:
         columns = {state: scale({row["depth"]: row[state] for row in rows}, totals[state]) for state in _STATES}
         done = {row["depth"]: row["done"] for row in rows}
@@ -56,7 +55,7 @@ def depths(connection: psycopg.Connection, job: Job) -> JobDepths:
             row["pages"] = round(row["pages"] * row["done"] / max(1, done[depth]))
     shown = [DepthCount(**row) for row in rows if any(row[state] for state in _STATES)]
     counts = {state: totals[state] for state in _STATES}
-    return JobDepths(job_id=job.id, job=job.name, estimated=estimated, **counts, depths=shown)
+    return JobDepths(job_id=job_id, job=name, estimated=estimated, **counts, depths=shown)
 
 
 def scale(sample: Mapping[K, int], total: int) -> dict[K, int]:

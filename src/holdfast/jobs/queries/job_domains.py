@@ -14,18 +14,19 @@ from holdfast.errors import UsageError
 from holdfast.jobs.records import DOMAIN_STATES, JobDomain
 from holdfast.model.cursor import INVALID_CURSOR
 
+_COLUMNS: Final = select_list(
+    JobDomain,
+    "t",
+    domain="d.domain",
+    status="d.status::text",
+    status_reason="d.status_reason",
+    claimed_by="d.claimed_by",
+    state="t.state::text",
+    depth="t.depth_reached",
+)
 JOB_DOMAINS: Final = Listing(
     "job_domains",
-    select_list(
-        JobDomain,
-        "t",
-        domain="d.domain",
-        status="d.status::text",
-        status_reason="d.status_reason",
-        claimed_by="d.claimed_by",
-        state="t.state::text",
-        depth="t.depth_reached",
-    ),
+    _COLUMNS,
     JobDomain,
     {
         "job": Equals("t.job_id", "%(job)s::bigint"),
@@ -35,6 +36,11 @@ JOB_DOMAINS: Final = Listing(
     joins="JOIN domains d ON d.id = t.domain_id",
 )
 """Domains of a job in one state, by their ids."""
+FIRST: Final = f"""
+SELECT {_COLUMNS} FROM job_domains t JOIN domains d ON d.id = t.domain_id WHERE t.job_id = %(job)s
+ORDER BY t.state, t.domain_id LIMIT %(limit)s
+"""  # noqa: S608 — constants
+"""The beginning of the list of a job's domains."""
 
 
 def page(

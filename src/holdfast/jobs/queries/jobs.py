@@ -1,6 +1,6 @@
 """SQL of jobs: their list, one job, and many."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import psycopg
@@ -36,14 +36,20 @@ LEFT JOIN {each} (
 WHERE j.deleted_at IS NULL {wanted} ORDER BY j.id
 """
 _ALL_JOBS: Final = _JOBS.format(each="", of_it="", wanted="")
-_SOME_JOBS: Final = _JOBS.format(
+SOME_JOBS: Final = _JOBS.format(
     each="LATERAL", of_it="WHERE job_id = j.id", wanted="AND j.id = ANY(%(jobs)s::bigint[])"
 )
+"""The jobs with the ids `jobs`; like `UNDER_WAY` it may be a part of a statement (`db/combined_query`)."""
 _UNDER_WAY: Final = """
 SELECT o.id FROM unnest(ARRAY['processing', 'pending', 'paused']::job_state[]) WITH ORDINALITY s (state, place)
 CROSS JOIN LATERAL (SELECT j.id FROM crawl_jobs j WHERE j.state = s.state AND j.deleted_at IS NULL ORDER BY j.id DESC LIMIT %(limit)s) o
 ORDER BY s.place, o.id DESC
 """
+UNDER_WAY: Final = _JOBS.format(
+    each="LATERAL", of_it="WHERE job_id = j.id", wanted=f"AND j.id = ANY(ARRAY({_UNDER_WAY}))"
+)
+"""The newest `limit` jobs of each state that `sort_under_way` shows."""
+_PLACES: Final = {JobState.PROCESSING: 0, JobState.PENDING: 1, JobState.PAUSED: 2}
 # By bitmaps, which take half the time where a job has work on many domains: the planner believes that to walk along an index is as good.
 _BY_BITMAPS: Final = {"enable_indexscan": "off", "max_parallel_workers_per_gather": "0"}
 _ONE_BY_ONE: Final = _BY_BITMAPS | {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
@@ -79,12 +85,11 @@ def get(connection: psycopg.Connection, job_id: int) -> Job:
     return found[0]
 
 
-def under_way(connection: psycopg.Connection, limit: int) -> list[Job]:
-    """Return jobs that are crawled, wait or are paused, in this order, the newest first; without those that have nothing to crawl and no
-    page. Looks at `limit` of each state."""
-    ids = [job_id for (job_id,) in connection.execute(_UNDER_WAY, {"limit": limit})]
-    found = _by_ids(connection, ids)
-    return [job for job_id in ids if (job := found.get(job_id)) is not None and (job.waiting or job.pages)][:limit]
+def sort_under_way(jobs: Iterable[Job], limit: int) -> list[Job]:
+    """Return of these jobs those that are crawled, wait or are paused, in this order, the newest first; without those that have nothing to
+    crawl and no page."""
+    found = [job for job in jobs if job.state in _PLACES and (job.waiting or job.pages)]
+    return sorted(found, key=lambda job: (_PLACES[job.state], -job.id))[:limit]
 
 
 def everything(connection: psycopg.Connection) -> list[Job]:
@@ -96,7 +101,7 @@ def some(connection: psycopg.Connection, job_ids: Sequence[int]) -> list[Job]:
     """Return those of these jobs that exist, by id. Reads all their domains."""
     if not job_ids:
         return []
-    return fetch_with_settings(connection, _ONE_BY_ONE, _SOME_JOBS, {"jobs": list(job_ids)}, row_factory=_as_job)
+    return fetch_with_settings(connection, _ONE_BY_ONE, SOME_JOBS, {"jobs": list(job_ids)}, row_factory=_as_job)
 
 
 def _by_ids(connection: psycopg.Connection, ids: Sequence[int]) -> dict[int, Job]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import psycopg
-from psycopg.rows import class_row
+
+from holdfast.db.rows import by_name as rows_by_name
 
 CHUNK: Final = 5_000
 """Domains that are looked up at once."""
@@ -49,6 +50,9 @@ class KnownDomain:
     """Of an existing job."""
 
 
+_as_known_domain: Final = rows_by_name(KnownDomain)
+
+
 def read_only(connection: psycopg.Connection) -> None:
     """Let nothing be written in this transaction."""
     connection.execute("SET TRANSACTION READ ONLY")
@@ -57,7 +61,7 @@ def read_only(connection: psycopg.Connection) -> None:
 def by_name(connection: psycopg.Connection, names: Sequence[str]) -> dict[str, KnownDomain]:
     """Return those of these domains that are known."""
     found: dict[str, KnownDomain] = {}
-    with connection.cursor(row_factory=class_row(KnownDomain)) as cursor:
+    with connection.cursor(row_factory=_as_known_domain) as cursor:
         for first in range(0, len(names), CHUNK):
             rows = cursor.execute(_BY_NAME, {"names": list(names[first : first + CHUNK])})
             found |= {row.domain: row for row in rows}
@@ -68,7 +72,7 @@ def of_job(connection: psycopg.Connection, job_id: int) -> Iterator[KnownDomain]
     """Yield the domains of a job, by id."""
     after = 0
     while True:
-        with connection.cursor(row_factory=class_row(KnownDomain)) as cursor:
+        with connection.cursor(row_factory=_as_known_domain) as cursor:
             rows = cursor.execute(_OF_JOB, {"job": job_id, "after": after, "chunk": CHUNK}).fetchall()
         yield from rows
         if len(rows) < CHUNK:

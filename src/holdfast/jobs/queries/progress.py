@@ -4,7 +4,7 @@ The rule: figures of a job are summed over its domains, where every worker count
 That reads all domains of the job: next to nothing for thousands, half a second for 200,000; a live display reads less often if it is slow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,8 +12,14 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import class_row, dict_row
 
+from holdfast.db.combined_query import as_record, fetch_combined
+from holdfast.db.explain import HELD_FOR
+from holdfast.db.workers import ACTIVITIES
 from holdfast.errors import NotFound
-from holdfast.jobs.records import Job, UrlSources
+from holdfast.jobs.queries.job_domains import FIRST
+from holdfast.jobs.queries.jobs import SOME_JOBS
+from holdfast.jobs.records import Job, JobDomain, UrlSources
+from holdfast.model.activity import Activity
 from holdfast.model.outcome import PAGES, TREATMENT, Outcome
 from holdfast.sitemaps import queries as sitemaps
 
@@ -30,14 +36,16 @@ _FIGURES: Final = """
 SELECT d.status::text, count(*) AS domains, sum(jd.pages)::bigint AS pages_in_all, sum(jd.errors)::bigint AS errors,
        sum(jd.bytes)::bigint AS bytes, sum(jd.discovered)::bigint AS discovered, sum(jd.waiting)::bigint AS waiting,
        sum(jd.done)::bigint AS done, sum(jd.denied)::bigint AS denied, sum(jd.failed)::bigint AS failed,
-       COALESCE(sum(jd.budget_used) FILTER (WHERE jd.crawl_id = %(crawl)s), 0)::bigint AS pages,
+       COALESCE(sum(jd.budget_used) FILTER (WHERE jd.crawl_id = c.id), 0)::bigint AS pages,
        count(*) FILTER (WHERE jd.ready) AS ready, count(*) FILTER (WHERE jd.state = 'open') AS open,
        count(*) FILTER (WHERE d.claimed_by IS NOT NULL AND jd.state = 'open') AS held
-FROM job_domains jd JOIN domains d ON d.id = jd.domain_id WHERE jd.job_id = %(job)s GROUP BY d.status
+FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+LEFT JOIN crawls c ON c.job_id = jd.job_id AND c.state <> 'finished'
+WHERE jd.job_id = %(job)s GROUP BY d.status
 """
 # By the domains that are held, which are few.
 _HELD_COUNT: Final = """
-SELECT count(*) FROM domains d JOIN job_domains jd ON jd.domain_id = d.id AND jd.job_id = %(job)s AND jd.state = 'open'
+SELECT count(*) AS held FROM domains d JOIN job_domains jd ON jd.domain_id = d.id AND jd.job_id = %(job)s AND jd.state = 'open'
 WHERE d.claimed_by IS NOT NULL
 """
 _SERVING: Final = """
@@ -46,19 +54,32 @@ SELECT j.id, count(r.id) FROM unnest(%(jobs)s::bigint[]) AS j(id) LEFT JOIN (
     WHERE r.status = 'running' AND w.heartbeat_at > clock_timestamp() - %(silence)s) r ON r.job_id IS NULL OR r.job_id = j.id
 GROUP BY j.id
 """
-_HELD: Final = """
-SELECT d.id, d.domain FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
+_HELD: Final = f"""
+SELECT d.domain, {HELD_FOR} FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
 WHERE jd.job_id = %(job)s AND jd.state = 'open' AND jd.waiting > 0 AND d.claimed_by IS NOT NULL ORDER BY d.id LIMIT %(limit)s
-"""
+"""  # noqa: S608 — constants
 # now(), not clock_timestamp(): it lets the planner leave out the partitions of other weeks.
 _CAUSES: Final = """
 SELECT outcome, count(*) FROM crawl_log WHERE crawled_at > now() - %(span)s AND job_id = %(job)s AND outcome = ANY(%(errors)s)
 GROUP BY outcome ORDER BY count(*) DESC, outcome
 """
 _PACE: Final = """
-SELECT count(*) FILTER (WHERE outcome = ANY(%(pages)s)), count(*) FROM crawl_log
+SELECT count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages, count(*) AS urls FROM crawl_log
 WHERE crawled_at > now() - %(span)s AND job_id = %(job)s
 """
+# Of the open crawl only, if it began within the span.
+_PACE_NOW: Final = f"""
+{_PACE} AND crawled_at > (SELECT COALESCE(max(started_at), '-infinity') FROM crawls WHERE job_id = %(job)s AND state <> 'finished')
+"""  # noqa: S608 — a constant
+_NOW: Final = {
+    "job": SOME_JOBS,
+    "state": _JOB,
+    "held": _HELD_COUNT,
+    "activities": ACTIVITIES,
+    "logged": _PACE_NOW,
+    "domains": FIRST,
+}
+"""All of `JobNow`, as one statement."""
 _CRAWL: Final = """
 SELECT c.state::text, c.started_at, c.max_pages, c.pages_granted,
        COALESCE(sum(r.pages_crawled), 0)::bigint AS pages, COALESCE(sum(r.errors), 0)::bigint AS errors,
@@ -180,6 +201,21 @@ class JobFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class JobNow:
+    """What moves of a job at this moment."""
+
+    job: Job
+    figures: JobFigures
+    """Without its domains by status, and without the pages of its open crawl."""
+    activities: Mapping[str, Activity]
+    """By worker."""
+    logged: tuple[int, int]
+    """The pages, and the outcomes of any kind, that the log has of the open crawl within the span."""
+    domains: list[JobDomain]
+    """The first ones of its list."""
+
+
+@dataclass(frozen=True, slots=True)
 class DomainBreakdown:
     """A job's work over its domains."""
 
@@ -256,43 +292,37 @@ _SUMS: Final = (
 
 def figures(connection: psycopg.Connection, job_id: int, *, silence: timedelta) -> JobFigures:
     """How far a job is; NotFound if it was deleted. A worker that was not heard of within `silence` counts as dead."""
-    found = _rows(connection, _JOB, {"job": job_id, "silence": silence})
-    if not found:
+    queries = {"state": _JOB, "statuses": _FIGURES}
+    found = fetch_combined(connection, queries, {"job": job_id, "silence": silence})
+    if not found["state"]:
         raise NotFound(f"There is no job {job_id} any more.")
-    (job,) = found
-    rows = _rows(connection, _FIGURES, {"job": job_id, "crawl": job["crawl_id"]})
-    return JobFigures(
-        **job,
-        domains={row["status"]: row["domains"] for row in rows},
-        **{name: sum(row[name] for row in rows) for name in _SUMS},
-    )
+    (job,), rows = found["state"], found["statuses"]
+    sums = {name: sum(row[name] for row in rows) for name in _SUMS}
+    return as_record(JobFigures, {**job, "domains": {row["status"]: row["domains"] for row in rows}, **sums})
 
 
-def figures_of_summed(
-    connection: psycopg.Connection, job: Job, counted: JobFigures | None, *, silence: timedelta
-) -> JobFigures:
-    """How far a job is whose domains were summed a moment ago, as `figures`, without reading them again. `counted`: earlier figures, for
-    the domains by status and the pages of the open crawl; None: these are not known."""
-    found = _rows(connection, _JOB, {"job": job.id, "silence": silence})
-    if not found:
-        raise NotFound(f"There is no job {job.id} any more.")
-    ((held,),) = connection.execute(_HELD_COUNT, {"job": job.id}).fetchall()
-    same_crawl = counted is not None and counted.crawl_id == found[0]["crawl_id"]
-    return JobFigures(
-        **found[0],
-        domains=dict(counted.domains) if counted else {},
-        pages=counted.pages + max(0, job.pages - counted.pages_in_all) if counted and same_crawl else 0,
-        pages_in_all=job.pages,
-        errors=job.errors,
-        bytes=job.bytes,
-        discovered=job.discovered,
-        waiting=job.waiting,
-        done=job.urls_done,
-        denied=job.denied,
-        failed=job.failed,
-        ready=job.ready,
-        open=job.domains - job.done - job.spent,
-        held=held,
+def now(connection: psycopg.Connection, job_id: int, span: timedelta, *, limit: int, silence: timedelta) -> JobNow:
+    """What moves of a job at this moment, in one statement; NotFound if it was deleted. `span`: of the log; `limit`: of domains."""
+    values = {"jobs": [job_id], "job": job_id, "limit": limit, "silence": silence, "span": span, "pages": sorted(PAGES)}
+    found = fetch_combined(connection, _NOW, values)
+    if not found["job"] or not found["state"]:
+        raise NotFound(f"There is no job {job_id} any more.")
+    job, (held,), (logged,) = as_record(Job, found["job"][0]), found["held"], found["logged"]
+    sums = {
+        "pages_in_all": job.pages,
+        **{
+            name: getattr(job, name)
+            for name in ("errors", "bytes", "discovered", "waiting", "denied", "failed", "ready")
+        },
+        "done": job.urls_done,
+        "open": job.domains - job.done - job.spent,
+    }
+    return JobNow(
+        job,
+        as_record(JobFigures, {**found["state"][0], **sums, **held}),
+        {row["name"]: Activity.from_json(row["activity"], row["age"] or 0.0) for row in found["activities"]},
+        (logged["pages"], logged["urls"]),
+        [as_record(JobDomain, row) for row in found["domains"]],
     )
 
 
@@ -331,8 +361,8 @@ def serving(connection: psycopg.Connection, job_ids: Sequence[int], *, silence: 
     return dict(connection.execute(_SERVING, {"jobs": list(job_ids), "silence": silence}).fetchall())
 
 
-def held(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tuple[int, str]]:
-    """Domains on which the job has something to do and that a worker holds, for this job or for another one: id and name."""
+def held(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tuple[str, str | None]]:
+    """Domains on which the job has something to do and that a worker holds: their names, and the job that they are held for."""
     return connection.execute(_HELD, {"job": job_id, "limit": limit}).fetchall()
 
 

@@ -344,8 +344,8 @@ def _why(rules: ProxyRules, chosen: Mapping[str, Any] | None) -> str:
         return "It was used last, and the domain keeps the same one for a while."
     if chosen["assigned"]:
         return (
-            "Of those of its pool that can be used it has the first priority, and among equals was used least recently;"
-            " of those that rested as long it is the faster."
+            "Of the usable proxies of the pool it comes first by priority; at the same priority the one that was used least"
+            " recently comes first, and then the faster one."
         )
     if chosen["is_new"]:
         return "None of its pool can be used; of all others it is the next that the domain has not used yet."

@@ -14,7 +14,7 @@ from typing import Final
 
 _BOOT: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _UNSAFE: Final = re.compile(r"[^\x20-\x5b\x5d-\x7e]")
-_FIELDS: Final = 11
+_FIELDS: Final = 12
 
 
 def boot_ns() -> int:
@@ -45,6 +45,8 @@ class Hit:
     retry_after: int | None
     """The Retry-After of the response, in seconds."""
     agent: str
+    late: float = 0.0
+    """Seconds by which `at` may be after the arrival of the request, since the server stood still."""
 
     @property
     def url(self) -> str:
@@ -53,12 +55,12 @@ class Hit:
 
 def format_line(
     began: int, ended: int, wall: int, method: str, host: str, path: str, status: int, connection: int, in_flight: int,
-    retry_after: int | None, agent: str,
+    retry_after: int | None, agent: str, late: int = 0,
 ) -> str:  # fmt: skip
     """Format a line of the log. Times are in nanoseconds."""
     return (
         f"{began}\t{ended}\t{wall}\t{_escape(method)}\t{_escape(host)}\t{_escape(path)}\t{status}\t{connection}\t{in_flight}\t"
-        f"{'-' if retry_after is None else retry_after}\t{_escape(agent)}\n"
+        f"{'-' if retry_after is None else retry_after}\t{_escape(agent)}\t{late}\n"
     )
 
 
@@ -74,10 +76,10 @@ def parse_lines(lines: Iterable[str]) -> Iterator[Hit]:
         fields = text.rstrip("\n").split("\t")
         if len(fields) != _FIELDS or not text.endswith("\n"):
             continue
-        began, ended, wall, method, host, path, status, connection, in_flight, retry_after, agent = fields
+        began, ended, wall, method, host, path, status, connection, in_flight, retry_after, agent, late = fields
         yield Hit(
             int(began) / 1e9, int(ended) / 1e9, int(wall) / 1e9, method, host, path, int(status), int(connection), int(in_flight),
-            None if retry_after == "-" else int(retry_after), agent,
+            None if retry_after == "-" else int(retry_after), agent, int(late) / 1e9,
         )  # fmt: skip
 
 

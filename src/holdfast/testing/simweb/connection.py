@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._request: Request | None = None
         """The request in progress."""
-        self._in_flight = 0
+        self._in_flight = self._late = 0
         self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
         self._writing_paused = False
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(control)
             return
         self._request = request
-        self._in_flight = self._server.begin_request(request)
+        self._in_flight, self._late = self._server.begin_request(request), self._server.stalls.late(request.began)
         encoded = self._server.answer(request, self._site, self._number, self._requests)
         self._requests += 1
         delay = max(encoded.answer.delay, self._server.paused_until - self._loop.time())
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
                 self._timer.cancel()
                 self._timer = None
             self._server.end_request(request)
-            self._server.record(request, status, self._number, self._in_flight, retry_after)
+            self._server.record(request, status, self._number, self._in_flight, retry_after, late=self._late)
 
     def _send(self, encoded: "EncodedResponse") -> None:
         request, answer = cast("Request", self._request), encoded.answer

@@ -39,11 +39,14 @@ def gaps(hits: Iterable[Hit], host: str) -> list[float]:
 
 
 def too_close(hits: Iterable[Hit], delay: float) -> list[TooClose]:
-    """Pairs of consecutive requests to a host that started less than *delay* seconds apart."""
+    """Pairs of consecutive requests to a host that started less than *delay* seconds apart.
+
+    A server that stood still reads a request late: the earlier one may have arrived before its time in the log, by `late` at most.
+    """
     found = []
     for requests in by_host(hits).values():
         for earlier, later in pairwise(requests):
-            if later.at - earlier.at < delay:
+            if later.at - (earlier.at - earlier.late) < delay:
                 found.append(TooClose(earlier, later, later.at - earlier.at))
     return found
 
@@ -128,16 +131,10 @@ def forbidden_requests(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) ->
 
 
 def unknown_urls(expected: Iterable[ExpectedPage], hits: Iterable[Hit]) -> list[Hit]:
-    """Requests for URLs that exist nowhere: neither expected nor robots.txt, a sitemap at the usual address, images or traps."""
+    """Requests for URLs that nothing asks for: neither expected nor robots.txt, a sitemap at the usual address or traps. The images of
+    pages are expected only of crawls that store them (`expected_images`)."""
     known = {page.url for page in expected}
-    return [
-        hit
-        for hit in hits
-        if hit.url not in known
-        and hit.path not in _BY_CUSTOM
-        and not hit.path.startswith("/img/")
-        and not is_trap(hit.path)
-    ]
+    return [hit for hit in hits if hit.url not in known and hit.path not in _BY_CUSTOM and not is_trap(hit.path)]
 
 
 def count_kinds(expected: Sequence[ExpectedPage]) -> Counter[UrlKind]:

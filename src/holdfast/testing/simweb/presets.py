@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Trap, Wall, Web
+from holdfast.testing.simweb.spec import ImageKind, Robots, Site, SpecialUrl, Trap, Wall, Web
 from holdfast.testing.simweb.url_names import chance, draw
 
 _COMMON: Final = {
@@ -100,6 +100,19 @@ def _sitemaps(seed: int) -> Web:
     return Web(seed, 5, site, {**special, 4: replace(site, crawl_delay=0.5)})
 
 
+def _images(seed: int) -> Web:
+    """Sites that show images, bombs among them: two with theirs on a host without robots.txt, one on a host that denies /private/ and asks
+    for a delay, one on itself."""
+    kinds = tuple(kind for kind in ImageKind if kind is not ImageKind.PLAIN)
+    odd = {SpecialUrl.COPY: 0.1, SpecialUrl.MISSING: 0.1}
+    site = Site(
+        30, 8, 2000, images=5, gallery=2 * len(kinds), image_kinds=kinds, image_host=4, robots=Robots.DENY, odd=odd
+    )
+    own = replace(site, image_kinds=tuple(kind for kind in kinds if kind is not ImageKind.AWAY), image_host=None)
+    hosts = {4: Site(1, robots=Robots.NONE), 5: Site(1, robots=Robots.DENY, crawl_delay=0.1)}
+    return Web(seed, 6, site, {2: replace(site, gallery=len(kinds), image_host=5), 3: own, **hosts})
+
+
 def _fast(seed: int) -> Web:
     """For benchmarks: plain pages of 20 KB with 50 links, without latency."""
     return Web(seed, 100, Site(10_000, 50, 20_000))
@@ -131,6 +144,7 @@ PRESETS: Final[dict[str, Callable[[int], Web]]] = {
     "hostile": _hostile,
     "polite": _polite,
     "sitemaps": _sitemaps,
+    "images": _images,
     "fast": _fast,
     "mixed": _mixed,
 }

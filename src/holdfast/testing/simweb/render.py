@@ -6,14 +6,13 @@ needs to send it.
 
 import gzip
 import random
-import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Final
 
+from holdfast.testing.simweb.image_urls import elements
 from holdfast.testing.simweb.spec import Address, SpecialUrl, Trap, Web
 from holdfast.testing.simweb.url_names import chance, draw, draws, path_of
 
@@ -75,12 +74,9 @@ def page(web: Web, number: int, i: int, address: Address, *, version: int = 0, s
     if web.sites > 1 and site.external and chance(seed, number, "external", i) < site.external:
         links.append(f'<a href="{external_link(web, number, i, address)}">elsewhere</a>')
     links += _trap_links(web, number, i, path, sid)
-    images = "".join(
-        f'<img src="/img/{draw(seed, number, "image", f"{i}/{n}"):016x}.png" alt="picture {n}">'
-        for n in range(site.images)
-    )
+    image_metadata, images = elements(web, number, i, address) if site.images else ("", "")
     title = f"{path[1:].replace('/', ' ') or 'home'} of site {number}, version {version}"
-    head = f'<meta name="description" content="Page {i} of {site.pages}"><link rel="canonical" href="{path}">'
+    head = f'<meta name="description" content="Page {i} of {site.pages}"><link rel="canonical" href="{path}">{image_metadata}'
     body = f"<nav>{' '.join(links)}</nav>{images}<p>"
     missing = site.body_bytes - len(body) - len(head) - 2 * len(title) - 130
     return html(title, f"{body}{prose(seed, bits[0] + version, max(0, missing))}</p>", head)
@@ -130,18 +126,6 @@ def external_link(web: Web, number: int, i: int, address: Address) -> str:
     bit = draw(web.seed, number, "foreign", i)
     other = (number + 1 + bit % max(1, web.sites - 1)) % web.sites
     return address.origin(other) + path_of((bit >> 32) % web.site(other).pages)
-
-
-def picture(name: str) -> bytes:
-    """A small PNG of one colour."""
-    colour = zlib.crc32(name.encode()).to_bytes(4, "big")[:3]
-    rows = (b"\0" + colour * 8) * 8
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def page_in_charset(web: Web, number: int, i: int) -> tuple[str, bytes]:

@@ -16,11 +16,12 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from holdfast.testing.simweb import access_log as log
-from holdfast.testing.simweb import render
+from holdfast.testing.simweb import image_bytes, render
 from holdfast.testing.simweb.connection import Connection, Request
 from holdfast.testing.simweb.render import Delivery, Response
 from holdfast.testing.simweb.site import page
-from holdfast.testing.simweb.spec import Address, SpecialUrl, Web
+from holdfast.testing.simweb.spec import Address, ImageKind, SpecialUrl, Web
+from holdfast.testing.simweb.stalls import Stalls
 from holdfast.testing.simweb.url_names import chance
 
 TOKEN_HEADER: Final = "X-Simweb-Token"  # noqa: S105
@@ -72,6 +73,7 @@ class Server:
         self.stopped = asyncio.Event()
         self._log, self._token = access_log, token.encode()
         self._loop = asyncio.get_running_loop()
+        self.stalls = Stalls(self._loop)
         self._listening: list[asyncio.Server] = []
         self._requests: Counter[str] = Counter()
         self._path_counts: dict[int, Counter[str]] = {}
@@ -81,8 +83,11 @@ class Server:
         cache_size = min(8192, max(64, _CACHE_BYTES // max(1, web.default.body_bytes)))
         self._cached = lru_cache(maxsize=cache_size)(self._make)
         self._site_of = lru_cache(maxsize=4096)(self._find_site)
-        if any(SpecialUrl.BOMB in site.odd for site in (web.default, *web.special.values())):
-            render.bomb()  # slow, so it is computed before the first request
+        sites = (web.default, *web.special.values())
+        if any(SpecialUrl.BOMB in site.odd or ImageKind.PACKED in site.image_kinds for site in sites):
+            render.bomb()  # slow, so it is computed before the first request; likewise
+        if any(ImageKind.VAST in site.image_kinds for site in sites):
+            image_bytes.vast()
 
     async def listen(self, port: int = 0, host: str = "127.0.0.1") -> Address:
         """After: sites are served on *port* (and the following ones if every site has its own); 0 = any free port."""
@@ -102,6 +107,7 @@ class Server:
         for connection in list(self.connections):
             connection.abandon()
         self._log.close()
+        self.stalls.stop()
         self.stopped.set()
 
     def _connect(self, site: int | None) -> Connection:
@@ -122,13 +128,19 @@ class Server:
             del self._in_flight[request.host]
 
     def record(
-        self, request: Request, status: int, connection: int, in_flight: int, retry_after: int | None = None
+        self,
+        request: Request,
+        status: int,
+        connection: int,
+        in_flight: int,
+        retry_after: int | None = None,
+        late: int = 0,
     ) -> None:
         """After: the request will be in the log within 50 ms."""
         agent = request.headers.get(b"user-agent", b"-").decode("latin-1")
         text = log.format_line(
             request.began, log.boot_ns(), request.wall, request.method, request.host, request.target, status, connection, in_flight,
-            retry_after, agent,
+            retry_after, agent, late,
         )  # fmt: skip
         if self._log.add(text):
             self._loop.call_later(_FLUSH_EVERY, self._log.flush)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from holdfast.testing.simweb import render, sitemaps
+from holdfast.testing.simweb import images, render, sitemaps
 from holdfast.testing.simweb.render import Delivery, Response, not_found
 from holdfast.testing.simweb.spec import Address, Robots, Site, SpecialUrl, Trap, Wall, Web
 from holdfast.testing.simweb.special_urls import special_response
@@ -21,8 +21,10 @@ from holdfast.testing.simweb.url_names import chance, draw, number_of, page_of, 
 
 _FIRST_VERSION_DATE: Final = datetime(2024, 1, 1, tzinfo=UTC)
 _SPECIAL_KINDS: Final = frozenset(SpecialUrl)
-_CLOSED_BY_ROBOTS: Final = frozenset({Robots.DENY_ALL, Robots.ERROR, Robots.TIMEOUT})
-_PARTLY_DENIED: Final = frozenset({Robots.DENY, Robots.REDIRECT})
+CLOSED_BY_ROBOTS: Final = frozenset({Robots.DENY_ALL, Robots.ERROR, Robots.TIMEOUT})
+"""Kinds of robots.txt under which nothing may be requested."""
+PARTLY_DENIED: Final = frozenset({Robots.DENY, Robots.REDIRECT})
+"""Kinds of robots.txt under which /private/ must not be requested."""
 
 
 class UrlKind(StrEnum):
@@ -97,7 +99,7 @@ def expected(web: Web, number: int, origin: str = "", *, max_redirects: int = 5)
     """Every URL of the site that a complete crawl from "/" (scope: the host) can find by links and sitemaps, once each, except those in
     traps."""
     site = web.site(number)
-    if site.wall and site.robots not in _CLOSED_BY_ROBOTS:
+    if site.wall and site.robots not in CLOSED_BY_ROBOTS:
         login = site.wall is Wall.LOGIN
         yield ExpectedPage(
             f"{origin}/", 302 if login else int(site.wall), UrlKind.REDIRECT if login else UrlKind.FAILING
@@ -106,8 +108,8 @@ def expected(web: Web, number: int, origin: str = "", *, max_redirects: int = 5)
             yield ExpectedPage(f"{origin}/login", 200, UrlKind.OPTIONAL)
         return
     for path, status, kind in _paths(web, number, max_redirects):
-        yield ExpectedPage(f"{origin}{path}", status, UrlKind.DENIED if site.robots in _CLOSED_BY_ROBOTS else kind)
-    if site.robots not in _CLOSED_BY_ROBOTS:
+        yield ExpectedPage(f"{origin}{path}", status, UrlKind.DENIED if site.robots in CLOSED_BY_ROBOTS else kind)
+    if site.robots not in CLOSED_BY_ROBOTS:
         for path, status, kind in _listed(site):
             yield ExpectedPage(f"{origin}{path}", status, kind)
 
@@ -120,7 +122,7 @@ def _listed(site: Site) -> Iterator[tuple[str, int | None, UrlKind]]:
         yield path, 200, UrlKind.OTHER
     for path in sitemaps.pages_of(site):
         yield path, 200, UrlKind.PAGE
-    yield sitemaps.PRIVATE, 200, UrlKind.DENIED if site.robots in _PARTLY_DENIED else UrlKind.PAGE
+    yield sitemaps.PRIVATE, 200, UrlKind.DENIED if site.robots in PARTLY_DENIED else UrlKind.PAGE
 
 
 def _paths(web: Web, number: int, max_redirects: int) -> Iterator[tuple[str, int | None, UrlKind]]:
@@ -130,7 +132,7 @@ def _paths(web: Web, number: int, max_redirects: int) -> Iterator[tuple[str, int
         present = [special for special, share in site.odd.items() if chance(web.seed, number, special, i) < share]
         for special in present:
             status, kind = _EXPECTED_RESULTS[special]
-            if special is SpecialUrl.PRIVATE and site.robots in _PARTLY_DENIED:
+            if special is SpecialUrl.PRIVATE and site.robots in PARTLY_DENIED:
                 kind = UrlKind.DENIED
             path = render.special_path(web, number, special, i)
             for step, hop in enumerate(_chain(special, path)):
@@ -181,8 +183,8 @@ def page(
             return _flaky_response(web, number, i, delay)
         sid = query if Trap.SESSION in site.traps else ""
         return _page_response(web, number, i, address, generation, sid, delay)
-    if path.startswith("/img/"):
-        return Response(200, render.picture(path), "image/png", delay=delay)
+    if (answer := images.response(web, number, path, address, delay)) is not None:
+        return answer
     if (answer := sitemaps.response(web, number, path, address, delay)) is not None:
         return answer
     return _trap_response(site, path, delay) or _special_response(web, number, path, address, delay) or not_found(delay)

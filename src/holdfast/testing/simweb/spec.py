@@ -114,6 +114,46 @@ class SpecialUrl(StrEnum):
     """NUL bytes, lone surrogates, control characters, markup in the title."""
 
 
+class ImageKind(StrEnum):
+    """What the URL of an image leads to. Every motif of a site has a plain URL, and one of another kind (`Site.image_kinds`)."""
+
+    PLAIN = "plain"
+    """A PNG."""
+    COPY = "copy"
+    """The bytes of the plain image."""
+    MISLABELLED = "mislabelled"
+    """The bytes of the plain image, sent as HTML."""
+    PRIVATE = "private"
+    """The bytes of the plain image, under /private/."""
+    RECODED = "recoded"
+    """The pixels of the plain image as BMP: a near duplicate, like the next two."""
+    RESIZED = "resized"
+    """Twice as wide and high."""
+    MARKED = "marked"
+    """One place is brighter or darker."""
+    VECTOR = "vector"
+    """An SVG."""
+    MOVED = "moved"
+    """A redirect to an image that nothing else leads to, on the same host."""
+    AWAY = "away"
+    """Likewise, from the image host to the site itself."""
+    MISSING = "missing"
+    BROKEN = "broken"
+    """500, always."""
+    PAGE = "page"
+    """HTML, sent as PNG."""
+    CUT = "cut"
+    """The first half of a PNG, as a whole body."""
+    VAST = "vast"
+    """A PNG of 256 megapixels in 33 KB."""
+    FRAMES = "frames"
+    """A GIF of 2001 frames."""
+    HEAVY = "heavy"
+    """10 GB are announced, and the body is sent without end."""
+    PACKED = "packed"
+    """100 KB that decompress to 100 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """One server. Fractions (0 to 1) are shares of its pages, chosen pseudo-randomly."""
@@ -125,6 +165,13 @@ class Site:
     body_bytes: int = 4000
     """Approximate; a page with many links may be longer."""
     images: int = 0
+    """Images on every page; the first is the same on all pages."""
+    gallery: int = 20
+    """Motifs of its images."""
+    image_kinds: tuple[ImageKind, ...] = ()
+    """The other kinds of its images, in turn; none: they are all plain."""
+    image_host: int | None = None
+    """The number of the site that serves them; None: they are on the site itself."""
     external: float = 0.0
     """Pages with a link to a page of another site."""
     latency: float = 0.0
@@ -155,6 +202,10 @@ class Site:
         """Raise UsageError for invalid values."""
         if self.pages < 1 or self.links < 1 or self.body_bytes < 0 or self.images < 0 or self.listed < 0:
             raise UsageError("A site needs at least one page, and a page at least one link.")
+        if self.gallery < 1:
+            raise UsageError("A site needs at least one motif for its images.")
+        if ImageKind.AWAY in self.image_kinds and self.image_host is None:
+            raise UsageError("Images that are redirected to another host need an image_host.")
         shares = [
             ("external", self.external),
             ("flaky", self.flaky),
@@ -194,6 +245,7 @@ class Site:
                 values["robots"] = Robots(values["robots"])
             if "wall" in values:
                 values["wall"] = Wall(values["wall"])
+            values["image_kinds"] = tuple(ImageKind(kind) for kind in values.get("image_kinds", ()))
             values["traps"] = tuple(Trap(trap) for trap in values.get("traps", ()))
             values["odd"] = {SpecialUrl(kind): float(share) for kind, share in values.get("odd", {}).items()}
         except ValueError as error:
@@ -216,6 +268,10 @@ class Web:
         """Raise UsageError for invalid values."""
         if self.sites < 1 or any(not 0 <= number < self.sites for number in self.special):
             raise UsageError("A web needs at least one site, and the numbers of `special` must be below `sites`.")
+        for number, site in ((-1, self.default), *self.special.items()):
+            host = site.image_host
+            if host is not None and (not 0 <= host < self.sites or host == number or self.site(host).wall):
+                raise UsageError(f"Site {host} cannot be an image_host: it must be another site without a wall.")
 
     def site(self, number: int) -> Site:
         """The spec of site *number*."""

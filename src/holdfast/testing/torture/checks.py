@@ -73,8 +73,8 @@ def read_results(database: Database) -> UrlResults:
 
 
 def verify_store(sandbox: Sandbox) -> list[str]:
-    """Run the checks of `holdfast verify`."""
-    verifier = Verifier(sandbox.database(), RETRIES, sandbox.archive)
+    """Run the checks of `holdfast verify`, also of all files."""
+    verifier = Verifier(sandbox.database(), RETRIES, sandbox.archive, sandbox.images)
     found = [step.finding for step in verifier.run() if step.finding is not None and step.finding.faults]
     return [f"{finding.check}: {finding.faults} faults, first {finding.rows[:1]}" for finding in found]
 
@@ -102,13 +102,13 @@ class LateWriteCheck:
             )  # read after the ended tenures, so all of their rows are included
         late = [each for each in sorted(self._ended) if written[each] != self._written_before[each]]
         self._ended, self._written_before = over, written
-        return _limit_lines(f"I5 domain {domain}: written under epoch {epoch} after its end" for domain, epoch in late)
+        return limit_lines(f"I5 domain {domain}: written under epoch {epoch} after its end" for domain, epoch in late)
 
 
 def compare_results(without: UrlResults, under: UrlResults) -> list[str]:
     """I15: URLs that a crawl with faults ended differently from one without."""
     different = sorted(key for key in without.keys() | under.keys() if without.get(key) != under.get(key))
-    return _limit_lines(
+    return limit_lines(
         f"I15 {key[1]}: {_describe(without.get(key))} without faults, {_describe(under.get(key))} with them"
         for key in different
     )
@@ -116,7 +116,7 @@ def compare_results(without: UrlResults, under: UrlResults) -> list[str]:
 
 def compare_expected(expected: Iterable[ExpectedPage], found: UrlResults) -> list[str]:
     """I1, I2: URLs whose final state differs from that of a complete crawl of this web."""
-    return _limit_lines(_differences(list(expected), found))
+    return limit_lines(_differences(list(expected), found))
 
 
 def _differences(expected: Sequence[ExpectedPage], found: UrlResults) -> Iterator[str]:
@@ -165,7 +165,7 @@ def check_politeness(
     for host, delay in delays.items():
         close = log_checks.too_close([hit for hit in hits if hit.host == host], delay)
         found += [f"I9 {pair.later.url} came {pair.gap:.2f} s after the request before it" for pair in close]
-    return _limit_lines(found)
+    return limit_lines(found)
 
 
 def count_repeats(hits: Iterable[Hit], without: Iterable[Hit]) -> int:
@@ -174,7 +174,7 @@ def count_repeats(hits: Iterable[Hit], without: Iterable[Hit]) -> int:
     return sum(max(0, count - reference[url]) for url, count in log_checks.count_requests(hits).items())
 
 
-def _limit_lines(sentences: Iterable[str]) -> list[str]:
+def limit_lines(sentences: Iterable[str]) -> list[str]:
     """The first few sentences and the number of the rest."""
     remaining = iter(sentences)
     shown = list(islice(remaining, _MAX_SHOWN))

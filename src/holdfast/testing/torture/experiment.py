@@ -13,10 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.images.records import Garbage
 from holdfast.testing.simweb.access_log import Hit
+from holdfast.testing.simweb.expected_images import ExpectedImages, expected_images
 from holdfast.testing.simweb.process import WebProcess
 from holdfast.testing.simweb.site import ExpectedPage
-from holdfast.testing.torture import checks
+from holdfast.testing.torture import checks, image_checks
 from holdfast.testing.torture.checks import UrlResults
 from holdfast.testing.torture.fault_run import FaultRun, FaultRunResult, OnProgress
 from holdfast.testing.torture.sandbox import Sandbox
@@ -39,6 +41,8 @@ class Reference:
     expected: list[ExpectedPage]
     seconds: float
     violations: list[str]
+    images: ExpectedImages | None = None
+    """The images of the web; None: its pages show none."""
 
 
 @dataclass(slots=True)
@@ -67,6 +71,10 @@ class Report:
     """Log lines in which a worker reports a lost claim."""
     seconds: float
     violations: list[str] = field(default_factory=list)
+    images: int | None = None
+    """Images that are stored; None: the web has none."""
+    garbage: Garbage | None = None
+    """What `holdfast gc` deleted at the end."""
 
     @property
     def landed_count(self) -> int:
@@ -96,9 +104,16 @@ class Report:
                 "slowest": round(self.slowest_first_fetch, 2),
             },
             "refused_writes": self.refusals,
+            "images": self._images_as_json(),
             "seconds": round(self.seconds, 1),
             "violations": self.violations,
         }
+
+    def _images_as_json(self) -> dict[str, int] | None:
+        if self.images is None or self.garbage is None:
+            return None
+        found = {"stored": self.images, "orphans": self.garbage.files, "unfinished_files": self.garbage.leftovers}
+        return found | {"without_a_page": self.garbage.images}
 
 
 def run_reference(scenario: Scenario, sandbox: Sandbox, *, keep: bool = False) -> Reference:
@@ -108,14 +123,19 @@ def run_reference(scenario: Scenario, sandbox: Sandbox, *, keep: bool = False) -
         sandbox.keep = keep
         without_faults = Scenario(scenario.seed, 1, scenario.web, (), 0.0, scenario.concurrency)
         run = FaultRun(without_faults, sandbox, web, lambda _: None, delay=0.0).run()
-        expected = expected_pages(web)
+        images = _expected_images(scenario, web)
+        expected = expected_pages(web) + (images.pages if images else [])
         found = checks.read_results(sandbox.database())
         hits = web.log()
         faults = [*run.violations, *checks.verify_store(sandbox), *checks.compare_expected(expected, found)]
         faults += checks.check_politeness(without_faults, web.address, expected, hits)
-        return Reference(
-            web.port, found, hits, expected, time.monotonic() - began, [f"without any fault: {f}" for f in faults]
-        )
+        if images is not None:
+            garbage, problems = _check_images(images, sandbox)
+            faults += problems
+            if garbage.files or garbage.leftovers:
+                faults.append(f"I11 gc has found {garbage.files} orphans and {garbage.leftovers} unfinished files")
+        violations = [f"without any fault: {fault}" for fault in faults]
+        return Reference(web.port, found, hits, expected, time.monotonic() - began, violations, images)
 
 
 def run_with_faults(
@@ -155,6 +175,10 @@ def evaluate(
     max_repeats = scenario.max_repeats(scenario.planned_faults[: len(run.injected)]) + run.allowed_repeats
     if repeats > max_repeats:
         faults.append(f"I9 {repeats} requests were repeated, and the faults account for {max_repeats} at most")
+    garbage = None
+    if reference.images is not None:
+        garbage, problems = _check_images(reference.images, sandbox)
+        faults += problems
     logs = sandbox.logs()
     return Report(
         seed=scenario.seed,
@@ -173,7 +197,20 @@ def evaluate(
         refusals=logs.count("their leases ended, or they were taken over") + logs.count("were refused at a commit"),
         seconds=0.0,
         violations=faults,
+        images=len(reference.images.stored) if reference.images else None,
+        garbage=garbage,
     )
+
+
+def _expected_images(scenario: Scenario, web: WebProcess) -> ExpectedImages | None:
+    return expected_images(web.web, web.address) if scenario.has_images else None
+
+
+def _check_images(expected: ExpectedImages, sandbox: Sandbox) -> tuple[Garbage, list[str]]:
+    """Compare the images of a crawl that has ended with the web, then collect garbage and verify all files once more."""
+    faults = image_checks.compare_images(expected, sandbox.database())
+    garbage, orphans = image_checks.collect_garbage(sandbox.database(), sandbox.images)
+    return garbage, faults + orphans + [f"after gc: {fault}" for fault in checks.verify_store(sandbox)]
 
 
 def expected_pages(web: WebProcess) -> list[ExpectedPage]:

@@ -118,7 +118,7 @@ class FaultRun:
             "--json",
         ]
         arguments += ["--delay", f"{self._delay:g}", "--concurrency", str(scenario.concurrency)]
-        arguments += ["--max-depth", "1000", "--allow-private"]
+        arguments += ["--max-depth", "1000", "--allow-private", *(["--images"] if scenario.has_images else [])]
         self._requests_before = self.requests()
         self._began = time.monotonic()
         self._result.lives += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from holdfast.archive.image_store import FOLDER, FolderImageStore
 from holdfast.db import embedded
 from holdfast.db.connection import Database
 
@@ -59,6 +60,11 @@ class Sandbox:
         """The archive folder; None: it does not exist yet."""
         folder = self.data / "archive"
         return folder if folder.is_dir() else None
+
+    @property
+    def images(self) -> FolderImageStore:
+        """The files of images; the folder may not exist yet."""
+        return FolderImageStore(self.data / FOLDER)
 
     def logs(self) -> str:
         """The text of all log files."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from holdfast.settings import Flush, Politeness
-from holdfast.testing.simweb.spec import Robots, Site, SpecialUrl, Web
+from holdfast.testing.simweb.spec import ImageKind, Robots, Site, SpecialUrl, Web
 
 SITES: Final = 8
 """Large sites; one with a long Crawl-delay and one of a single page are added."""
@@ -31,6 +31,12 @@ LISTED: Final = 4
 """Pages of each large site that only its sitemaps list."""
 PAGES_PER_ROUND: Final = 8
 """Pages of a domain in a round; low, so that there are several rounds."""
+
+
+IMAGE_KINDS: Final = tuple(
+    kind for kind in ImageKind if kind not in (ImageKind.PLAIN, ImageKind.BROKEN, ImageKind.PACKED)
+)
+"""Without those that always fail with 500, by which their host would be given up, and without those that take long to make."""
 
 
 class Fault(StrEnum):
@@ -66,6 +72,11 @@ class Scenario:
     concurrency: int = CONCURRENCY
 
     @property
+    def has_images(self) -> bool:
+        """Whether pages of the web show images: the crawl stores them, and they are checked."""
+        return any(self.web.site(number).images for number in range(self.web.sites))
+
+    @property
     def max_repeats_per_worker(self) -> int:
         """Fetches repeated at most after the death of one worker: the current batch, the batch being committed, requests in flight."""
         return 2 * FLUSH.pages + self.domains_per_worker * self.concurrency
@@ -85,8 +96,11 @@ class Scenario:
         )
 
 
-def make_scenario(*, seed: int, pages: int, workers: int, kills: int, faults: tuple[Fault, ...] = ()) -> Scenario:
-    """Make a scenario of `kills` faults on a web of about `pages` pages. Without `faults`, a mixture for the number of workers."""
+def make_scenario(
+    *, seed: int, pages: int, workers: int, kills: int, faults: tuple[Fault, ...] = (), images: bool = False
+) -> Scenario:
+    """Make a scenario of `kills` faults on a web of about `pages` pages. Without `faults`, a mixture for the number of workers. `images`:
+    its pages show images, most of them on two other hosts."""
     rng = random.Random(seed)  # noqa: S311 — reproducible
     mixture = faults or _mixture(workers)
     planned_faults = tuple(
@@ -106,7 +120,8 @@ def make_scenario(*, seed: int, pages: int, workers: int, kills: int, faults: tu
         LEASE if any(s.fault is Fault.FREEZE for s in planned_faults) else 0
     )
     delay = min(1.0, seconds / large)
-    return Scenario(seed, workers, _web(seed, large), planned_faults, round(delay, 3))
+    web = _web(seed, large)
+    return Scenario(seed, workers, _with_images(web) if images else web, planned_faults, round(delay, 3))
 
 
 def _mixture(workers: int) -> tuple[Fault, ...]:
@@ -149,6 +164,22 @@ def _web(seed: int, pages: int) -> Web:
     )
     slow = Site(4, 4, 2000, robots=Robots.ALLOW, crawl_delay=CRAWL_DELAY, external=0.5)
     return Web(seed, SITES + 2, site, {SITES: slow, SITES + 1: Site(1)})
+
+
+def _with_images(web: Web) -> Web:
+    """The web with images: those of the large sites on a host that denies /private/, those of one on the site itself, and those of the slow
+    site on a host that asks for the same delay."""
+    first, last = web.sites, web.sites + 1
+    default = replace(web.default, images=3, gallery=len(IMAGE_KINDS), image_kinds=IMAGE_KINDS, image_host=first)
+    own = tuple(kind for kind in IMAGE_KINDS if kind is not ImageKind.AWAY)
+    special = {
+        0: replace(default, image_kinds=own, image_host=None),
+        **web.special,
+        SITES: replace(web.special[SITES], images=2, gallery=2, image_host=last),
+        first: Site(1, robots=Robots.DENY),
+        last: Site(1, robots=Robots.ALLOW, crawl_delay=CRAWL_DELAY),
+    }
+    return replace(web, sites=web.sites + 2, default=default, special=special)
 
 
 def crawl_settings(scenario: Scenario) -> dict[str, str]:
