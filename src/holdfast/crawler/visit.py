@@ -15,6 +15,7 @@ from holdfast.crawler.crawl_image import ImageBudget
 from holdfast.crawler.crawl_sitemap import SitemapFinder, are_wanted
 from holdfast.crawler.crawl_url import CrawlContext, crawl_url
 from holdfast.crawler.link_filter import LinkFilter
+from holdfast.crawler.link_recorder import CheckBudget, LinkRecorder
 from holdfast.crawler.proxied_fetcher import ProxiedFetcher
 from holdfast.crawler.request_gate import NEVER, Fetcher, RequestGate, RequestSlots, VisitOver
 from holdfast.crawler.robots_cache import RobotsCache
@@ -163,6 +164,7 @@ class Visit:
         self._buffer = UrlBuffer(context, take)
         self._max_depth = settings.crawl.max_depth if spec.max_depth is None else spec.max_depth
         self._links = self._make_links(state, scope)
+        self._checks = CheckBudget(settings.crawl.checks_per_host, state.checks)
         self._results = VisitResults(
             context.batch_writer,
             context.clock,
@@ -203,6 +205,7 @@ class Visit:
             gate=self.gate,
             fetcher=fetcher,
             links=self._links,
+            recorder=self._make_recorder(state) if spec.records_links else None,
             follow=spec.follow and sitemaps is not Sitemaps.ONLY,
             sitemaps=SitemapFinder(
                 self._links,
@@ -251,7 +254,13 @@ class Visit:
             templates=state.templates,
             rules_version=self.job.rules_version,
             in_reach=state.in_reach,
+            check_external=spec.check_external,
         )
+
+    def _make_recorder(self, state: visit_state.VisitState) -> LinkRecorder:
+        rules = self._context.rules.with_stripped(self.job.spec.strip_params)
+        site = Site(state.domain, state.parent_domain, state.base_url)
+        return LinkRecorder(site, self._context.sites, rules, rules.with_stripped(state.strip_params))
 
     def _delay_source(self, state: visit_state.VisitState) -> DelaySource:
         if self.job.spec.delay is not None:
@@ -330,6 +339,15 @@ class Visit:
                 return True
             if not self._image_budget.reserve(item.url_key):
                 results.deny(item, Outcome.IMAGE_LIMIT, UrlState.DENIED, self._image_budget.reason)
+                return True
+            return False
+        elif item.resource is Resource.CHECK:
+            if not self.job.spec.check_external:
+                reason = f"{Outcome.EXCLUDED}: the job does not check links out of its scope"
+                results.deny(item, Outcome.EXCLUDED, UrlState.DENIED, reason)
+                return True
+            if not self._checks.reserve(item.url_key):
+                results.deny(item, Outcome.CHECK_LIMIT, UrlState.DENIED, self._checks.reason)
                 return True
             return False
         elif (denial := self._links.denied_now(item)) is not None:

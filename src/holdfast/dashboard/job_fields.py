@@ -32,6 +32,8 @@ FLAGS: Final = {
     "archive": "Archive responses",
     "text": "Keep the text of pages",
     "images": "Store the images of pages",
+    "links": "Record the links of pages",
+    "check_external": "Check links out of scope",
     "refresh": "Fetch pages again when a refresh is due",
     "allow_private": "Also ask servers of private networks",
 }

@@ -98,6 +98,10 @@ class Spec(Body):
     """Take URLs from sitemaps and feeds `also`, `only` (links of pages are not followed) or not (`no`); null: as `crawl.sitemaps` says."""
     images: bool = False
     """Fetch and store the images of its pages, wherever they are."""
+    links: bool = False
+    """Record the links of its pages, for reports of broken links, redirects and orphans."""
+    check_external: bool = False
+    """Check the targets of links that are out of scope, too: each is fetched once and not crawled. Records links as well."""
     types: _TYPES = Field(default=[])
     """What is archived beside HTML and plain text: `pdf`, `json`, `xml`, `text` (CSV, Markdown …), `feeds`, `office`, or `all` of them."""
 
@@ -123,6 +127,8 @@ class JobChange(Body):
     refresh: bool | None = None
     sitemaps: Sitemaps | None = None
     images: bool | None = None
+    links: bool | None = None
+    check_external: bool | None = None
     types: _TYPES | None = None
     robots: bool | None = None
     allow_private: bool | None = None

@@ -266,6 +266,8 @@ def create(
     no_archive: job_options.NoArchive = False,
     text: job_options.KeepText = False,
     images: job_options.StoreImages = False,
+    links: job_options.RecordLinks = False,
+    check_external: job_options.CheckExternal = False,
     header: secret_options.Header = None,
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
@@ -315,6 +317,8 @@ def create(
         refresh=refresh,
         sitemaps=sitemaps,
         images=images,
+        links=links,
+        check_external=check_external,
         types=types,
         parser=parser,
     )

@@ -118,8 +118,17 @@ class JobSpec:
     """None: the value of the settings."""
     images: bool = False
     """Fetch and store the images of its pages."""
+    links: bool = False
+    """Record the links of its pages."""
+    check_external: bool = False
+    """Check the targets of links that are out of scope, too, without crawling them. Links are recorded then."""
     types: tuple[ContentGroup, ...] = ()
     """Content that is crawled and archived beside HTML and plain text."""
+
+    @property
+    def records_links(self) -> bool:
+        """Whether the links of its pages are recorded."""
+        return self.links or self.check_external
 
     def as_json(self) -> dict[str, Any]:
         """The JSON to store."""
