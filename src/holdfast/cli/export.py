@@ -46,8 +46,9 @@ def export(
 
     pages: a row per URL that was answered, with its last answer. items: what parsers extracted from the pages of crawls.
     products: every product as last seen. links: links of pages, from page to target, of jobs that record them.
-    urls: every discovered URL with its state and the reason. log: every outcome. images: files named by their hash, and images.parquet with a row for each page that has one; the same command again
-    copies what is missing. A file appears under its name when it is complete. Workers may crawl meanwhile.
+    urls: every discovered URL with its state and the reason. log: every outcome. images: files named by their hash, and
+    images.parquet with a row for each page that has one; the same command again copies what is missing. A file appears
+    under its name when it is complete. Workers may crawl meanwhile.
 
     --text reads texts from the database if the job kept them there (crawl --text), otherwise from the archive of this
     machine. If texts are missing, a message says how many and where they are, and the exit code is 1; the file is written.

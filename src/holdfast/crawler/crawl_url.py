@@ -27,6 +27,7 @@ from holdfast.crawler.worker_context import WorkerContext
 from holdfast.db import jobs
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, Resource, SitemapRow, UrlOutcome
 from holdfast.model.content_type import SNIFFED_BYTES, ContentGroup, is_wanted, is_wanted_by_content, media_type
+from holdfast.model.domain import UNREACHABLE_EVENTS
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
 from holdfast.model.image import FetchedImage
 from holdfast.model.job import Job
@@ -171,6 +172,14 @@ def _postpone(context: CrawlContext, item: FrontierItem, known: CachedRobots) ->
     wait = max(1.0, known.expires_at - context.worker.clock.now())
     if known.outcome is not None and known.outcome in context.robots_final:
         context.results.deny(item, known.outcome, UrlState.FAILED, f"{known.outcome}: {known.detail}"[:500])
+        return
+    if (
+        item.resource is Resource.CHECK
+        and known.outcome is not None
+        and TREATMENT[known.outcome].event in UNREACHABLE_EVENTS
+    ):
+        reason = f"{known.outcome}: {known.detail}"[:500]  # a link to a host that cannot be reached is broken
+        context.results.deny(item, known.outcome, UrlState.FAILED, reason, link_facts=LinkFacts(check=True))
         return
     if known.outcome is Outcome.NO_SUCH_HOST:
         context.answers.record_unreachable(known.detail)

@@ -220,7 +220,13 @@ class LinkFilter:
     def _with_checks(self, page: FrontierItem, found: list[DiscoveredUrl]) -> list[DiscoveredUrl]:
         """The rows of a page, with one more for each that is out of scope: there it is checked."""
         beyond = [url.url for url in found if url.reason is not None and url.reason.startswith(Outcome.OUT_OF_SCOPE)]
-        return found + [self._check(url, page.url_key, page.depth + 1) for url in beyond]
+        return found + [
+            self._check(url, page.url_key, page.depth + 1) for url in beyond if not self._scope.is_excluded(url)
+        ]
+
+    def is_excluded(self, url: str) -> bool:
+        """Whether an exclude pattern of the job leaves a URL out that would only be checked: its other rules do not apply."""
+        return self._scope.is_excluded(url)
 
     def _check(self, url: str, parent_key: bytes, depth: int, hops: int = 0) -> DiscoveredUrl:
         """The row of a URL that is only checked. Its key is that of a check: the same URL may be a page of the job, too."""
@@ -414,11 +420,8 @@ class LinkFilter:
         )
         if denial is None:
             return self._denied_row(Outcome.NOFOLLOW, why, url, url_key(url), page_key, depth)
-        return (
-            self._check(url, page_key, depth)
-            if self._check_external and denial.outcome is Outcome.OUT_OF_SCOPE
-            else None
-        )
+        beyond = denial.outcome is Outcome.OUT_OF_SCOPE and not self._scope.is_excluded(url)
+        return self._check(url, page_key, depth) if self._check_external and beyond else None
 
     def over_http(self, url: str, key: bytes) -> DiscoveredUrl:
         """Return the seed without TLS, which replaces it. Before: the URL is https."""

@@ -41,7 +41,7 @@ class CheckBudget:
     @property
     def reason(self) -> str:
         """Why a URL is left out."""
-        return f"{Outcome.CHECK_LIMIT}: {self._limit:,} links to this host (crawl.checks_per_host)"
+        return f"{self._limit:,} links to this host (crawl.checks_per_host)"
 
 
 class LinkRecorder:

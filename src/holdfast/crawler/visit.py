@@ -35,7 +35,7 @@ from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.request_secrets import OriginHeaders
-from holdfast.model.scope import ScopeRules
+from holdfast.model.scope import Denial, ScopeRules
 from holdfast.model.visit_report import VisitEnd
 from holdfast.politeness.circuit_breaker import MAX_OPENINGS, STUCK_SECONDS
 from holdfast.politeness.error_streak import ErrorStreak, VisitAnswers
@@ -342,14 +342,9 @@ class Visit:
                 return True
             return False
         elif item.resource is Resource.CHECK:
-            if not self.job.spec.check_external:
-                reason = f"{Outcome.EXCLUDED}: the job does not check links out of its scope"
-                results.deny(item, Outcome.EXCLUDED, UrlState.DENIED, reason)
-                return True
-            if not self._checks.reserve(item.url_key):
-                results.deny(item, Outcome.CHECK_LIMIT, UrlState.DENIED, self._checks.reason)
-                return True
-            return False
+            if (denial := self._check_denied(item)) is None:
+                return False
+            results.deny(item, denial.outcome, UrlState.DENIED, f"{denial.outcome}: {denial.reason}")
         elif (denial := self._links.denied_now(item)) is not None:
             results.deny(item, denial.outcome, UrlState.DENIED, f"{denial.outcome}: {denial.reason}")
         elif (own := self._links.for_other_domain(item)) is not None:
@@ -360,6 +355,16 @@ class Visit:
         else:
             return False
         return True
+
+    def _check_denied(self, item: FrontierItem) -> Denial | None:
+        """Why a link out of scope is not checked; None: it is. After: then it counts."""
+        if not self.job.spec.check_external:
+            return Denial(Outcome.EXCLUDED, "the job does not check links out of its scope")
+        if self._links.is_excluded(item.url):
+            return Denial(Outcome.EXCLUDED, "it matches an exclude pattern")
+        if not self._checks.reserve(item.url_key):
+            return Denial(Outcome.CHECK_LIMIT, self._checks.reason)
+        return None
 
     async def _reason_to_end(self) -> VisitEnd | None:
         """Return the end of the visit, if it must end before another URL is chosen; None: it goes on."""

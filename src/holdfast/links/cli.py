@@ -372,10 +372,10 @@ def summary(ctx: typer.Context, job: _Job = None, as_json: output.Json = False) 
                 if found.cut
                 else []
             ),
-            ("Targets that are errors", f"{found.broken:,}"),
-            ("Targets that redirect", f"{found.redirects:,}"),
-            ("Refused to a crawler", f"{found.refused:,}"),
-            ("Checked out of scope", f"{found.checked:,}"),
+            ("Errors", f"{found.broken:,}"),
+            ("Redirects", f"{found.redirects:,}"),
+            ("Refused to us", f"{found.refused:,}"),
+            ("Checked", f"{found.checked:,}"),
             ("Not requested", not_requested(found) or "none"),
         ]
     )

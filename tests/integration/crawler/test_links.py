@@ -1,5 +1,9 @@
 """Links in a crawl: recorded with their pages, and reports of them: broken ones, redirects, orphans, missing places."""
 
+import csv
+import json
+
+import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import NotFound
@@ -17,6 +21,7 @@ def links_of(crawls: Crawls) -> LinkService:
 def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_them(crawls: Crawls) -> None:
     with Pages() as site:
         there, gone, far = (site.url(path, host="other.localhost") for path in ("/there", "/gone", "/far"))
+        dead, left_out = "http://localhost:1/", site.url("/left-out", host="other.localhost")
         forbidden, mine = site.url("/forbidden", host="other.localhost"), site.url
         site.answers |= {
             "localhost/robots.txt": Page(
@@ -34,6 +39,8 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
                     "/loop1",
                     "http://[bad/",
                     "mailto:me@a.example",
+                    dead,
+                    left_out,
                 ),
                 text='<a href="/missing#x" rel="nofollow noopener">An <b>old</b>\n page</a> <a href="/a#second"><img alt="Picture"></a>',
             ),
@@ -52,7 +59,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
             "other.localhost/far": moved("/gone"),
             "other.localhost/forbidden": Page(b"no", 403, {"Content-Type": "text/plain"}),
         }
-        assert crawls.crawl(mine(), check_external=True).completed
+        assert crawls.crawl(mine(), check_external=True, exclude=("left-out",)).completed
         asked = site.paths("other.localhost")
     reports = links_of(crawls)
     assert sorted(asked) == ["/far", "/forbidden", "/gone", "/there"], "each is asked for once, and nothing is followed"
@@ -66,6 +73,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
         "http://[bad/": ("url_refused", None, False, [], 1),
         gone: ("not_found", 404, True, [], 1),
         far: ("not_found", 404, True, [gone], 1),
+        dead: ("connection_failed", None, True, [], 1),
     }
     places = [(one.page_url, one.text, one.rel, one.nofollow, one.fragment) for one in found[mine("/missing")].links]
     assert sorted(places) == sorted(
@@ -75,8 +83,8 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
             (mine("/b"), "x", "", False, ""),
         ]
     )
-    assert {one.url for one in reports.broken(external=True).rows} == {gone, far}
-    assert {one.url for one in reports.broken(external=False).rows} == found.keys() - {gone, far}
+    assert {one.url for one in reports.broken(external=True).rows} == {gone, far, dead}
+    assert {one.url for one in reports.broken(external=False).rows} == found.keys() - {gone, far, dead}
 
     redirects = {one.url: (one.hops, one.state) for one in reports.redirects(external=False).rows}
     assert redirects == {
@@ -89,7 +97,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
     missing = [(one.page_url, one.url, one.fragment) for one in reports.missing_places().rows]
     assert sorted(missing) == [(mine("/a"), mine("/a"), "self"), (mine("/a"), mine("/b"), "nowhere")]
     left = {one.url: one.reason.partition(":")[0] for one in reports.unchecked().rows}
-    assert left == {mine("/private/x"): "robots_denied"}
+    assert left == {mine("/private/x"): "robots_denied", left_out: "out_of_scope"}
 
     outgoing = {(one.url, one.fragment): one for one in reports.outgoing(mine("/")).links}
     assert outgoing[mine("/a"), "second"].text == "Picture"
@@ -103,13 +111,18 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
         there: TargetState.OK,
         gone: TargetState.BROKEN,
         far: TargetState.BROKEN,
+        dead: TargetState.BROKEN,
+        left_out: TargetState.NOT_CHECKED,
         forbidden: TargetState.REFUSED,
     }
     assert {one.page_url for one in reports.incoming(mine("/b")).rows} == {mine("/a")}
     assert reports.count_incoming(mine("/missing")) == 2
     assert (reports.top(limit=1)[0].pages, reports.summary().pages) == (2, 3)
     summary = reports.summary()
-    assert (summary.broken, summary.refused, summary.checked, summary.not_checked) == (3, 1, 4, {"robots_denied": 1})
+    assert (summary.broken, summary.refused, summary.checked, summary.not_checked) == (
+        *(4, 1, 5),
+        {"out_of_scope": 1, "robots_denied": 1},
+    )
     crawls.verify()
 
 
@@ -190,3 +203,44 @@ def test_a_limit_of_checks_of_a_host(crawls: Crawls) -> None:
         "check_limit: 2 links to this host (crawl.checks_per_host)"
     }
     assert reports.summary().not_checked == {"check_limit": 3}
+
+
+def test_reports_on_the_terminal_and_as_files(crawls: Crawls, capsys: pytest.CaptureFixture[str]) -> None:
+    with Pages() as site:
+        text = '<a href="/gone">&lt;script&gt;alert(1)&lt;/script&gt; =1+1 \x1b[31mred</a> <a href="/gone">=2</a>'
+        site.answers |= {"/": html("/moved", "/a#x", text=text), "/a": html("/gone"), "/moved": moved("/a")}
+        assert crawls.crawl(site.url(), links=True).completed
+
+    def said(*words: str, code: int = 0) -> str:
+        assert crawls.command("links", *words) == code
+        return capsys.readouterr().out
+
+    report = crawls.folder / "broken.html"
+    assert "not found (404)" in said("broken")
+    assert "\x1b" not in said("broken", "--internal", "--fail", code=1)
+    assert said("broken", "--external", "--fail") == "No broken link was found.\n"
+    assert said("broken", "--html", str(report)) == f"1 row in {report}.\n"
+    written = report.read_text()
+    assert "&lt;script&gt;alert(1)" in written
+    assert "<script" not in written
+    assert f'<a href="{site.url("/a")}"' in written
+    sheet = crawls.folder / "broken.csv"
+    said("broken", "--csv", str(sheet))
+    with sheet.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["url"] for row in rows] == [site.url("/gone")] * 3
+    assert {row["text"] for row in rows} >= {"'=2", "x"}
+    assert json.loads(said("redirects", "--json"))["rows"][0]["hops"] == [site.url("/a")]
+    assert site.url() in said("in", site.url("/a"))
+    assert "broken" in said("out", site.url())
+    assert "x" in said("fragments")
+    assert "No" not in said("top")
+    assert "Links" in said("summary")
+    assert said("orphans").startswith("STATE")
+    assert said("unchecked") == "Every target was requested.\n"
+    said("broken", "--json", "--csv", str(sheet), code=2)
+    said("broken", "--html", str(crawls.folder / "none" / "x.html"), code=2)
+    edges = crawls.folder / "links.parquet"
+    assert crawls.command("export", "links", str(edges)) == 0
+    found = {(row["source"], row["target"], row["kind"]) for row in pq.read_table(edges).to_pylist()}
+    assert (site.url("/a"), site.url("/gone"), "a") in found
