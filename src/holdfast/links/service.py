@@ -62,6 +62,8 @@ _MAX_BODY: Final = 64 * 1024 * 1024
 """Bytes of the unpacked links of a page; what a crawl stores is far below."""
 _KNOWN_PLACES: Final = 2_000
 """Pages whose places are kept while links to them are looked at."""
+_CIRCLE: Final = "the redirects lead back to a URL before"
+_NO_URL: Final = "no URL"
 _ANSWERED: Final = frozenset({*map(str, BROKEN)})
 _REDIRECT: Final = frozenset({str(Outcome.REDIRECT)})
 
@@ -180,14 +182,14 @@ class LinkService:
             faults = [(one, chain, last) for one, chain in judged if (last := _fault(one, chain)) is not None]
             for one, count in self._with_counts(connection, job_id, [one for one, _, _ in faults]):
                 chain, last = next((chain, last) for other, chain, last in faults if other is one)
-                looped = chain is not None and last is one
+                endless = chain is not None and last is one
                 yield BrokenLink(
                     url=one.url,
                     domain=one.domain,
                     external=one.checked,
-                    outcome=str(Outcome.REDIRECT_LOOP) if looped else last.outcome,
+                    outcome=_outcome_of(chain) if chain is not None and endless else last.outcome,
                     status=last.status,
-                    detail=chain.reason if chain is not None and looped else last.detail,
+                    detail=chain.reason if chain is not None and endless else last.detail,
                     hops=[] if chain is None else chain.hops,
                     pages=count,
                     links=self._places(connection, job_id, one, places),
@@ -399,8 +401,11 @@ class LinkService:
         for url in urls:
             try:
                 names[self._name(url)] = names[self._name(url, check=True)] = url
-            except BadUrl:  # a host that cannot exist
-                known[url] = None
+            except BadUrl:  # a redirect led to it
+                has_other_scheme = ":" in url and not url.startswith(("http:", "https:"))
+                located[url] = queries.Located(
+                    "denied" if has_other_scheme else _NO_URL, "leads to no http or https URL"
+                )
         found = queries.answers_of(connection, job_id, names) if names else {}
         for name, answer in sorted(found.items(), key=lambda one: not one[1].checked):
             known[names[name]] = answer
@@ -474,6 +479,8 @@ class LinkService:
         return make_seed(url, rules=self.rules, registrable=self.registrable).url
 
     def _name(self, url: str, *, check: bool = False) -> UrlName:
+        if not _is_url(url) or "/" not in url[8:]:
+            raise BadUrl(f"{url!a} is no URL.")
         return UrlName(self.sites.site_of(url).domain, check_key(url) if check else url_key(url))
 
 
@@ -553,6 +560,8 @@ def _chain(url: str, known: dict[str, Answer | None], located: dict[str, queries
     match place.state:
         case "done":
             return Chain(hops, TargetState.REDIRECT if hops else TargetState.OK, None, None)
+        case unusable if unusable == _NO_URL:
+            return Chain(hops, TargetState.BROKEN, place.reason, None)
         case "waiting":
             return Chain(hops, TargetState.WAITING, place.reason or "waits for its turn", None)
         case _:
@@ -567,6 +576,12 @@ def _fault(answer: Answer, chain: Chain | None) -> Answer | None:
     if chain is None or chain.state is not TargetState.BROKEN:
         return None
     return chain.answer or answer
+
+
+def _outcome_of(chain: Chain) -> str:
+    """The outcome of redirects that end in no answer."""
+    ends_in_circle = chain.hops[-1] in chain.hops[:-1] or len(chain.hops) >= MAX_HOPS or chain.reason == _CIRCLE
+    return str(Outcome.REDIRECT_LOOP if ends_in_circle else Outcome.URL_REFUSED)
 
 
 def _reason(answer: Answer) -> str:

@@ -37,6 +37,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
                     forbidden,
                     "/private/x",
                     "/loop1",
+                    "/to-bad",
                     "http://[bad/",
                     "mailto:me@a.example",
                     dead,
@@ -51,6 +52,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
             "localhost/to-missing": moved("/to-missing-2"),
             "localhost/to-missing-2": moved("/missing"),
             "localhost/to-b": moved("/b"),
+            "localhost/to-bad": moved("http://[bad"),
             "localhost/loop1": moved("/loop2"),
             "localhost/loop2": moved("/loop3"),
             "localhost/loop3": moved("/loop1"),
@@ -71,6 +73,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
         mine("/to-missing"): ("not_found", 404, False, [mine("/to-missing-2"), mine("/missing")], 1),
         mine("/loop1"): ("redirect_loop", 302, False, [mine("/loop2"), mine("/loop3"), mine("/loop1")], 1),
         "http://[bad/": ("url_refused", None, False, [], 1),
+        mine("/to-bad"): ("url_refused", 302, False, ["http://[bad"], 1),
         gone: ("not_found", 404, True, [], 1),
         far: ("not_found", 404, True, [gone], 1),
         dead: ("connection_failed", None, True, [], 1),
@@ -91,6 +94,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
         mine("/to-missing"): ([mine("/to-missing-2"), mine("/missing")], TargetState.BROKEN),
         mine("/to-b"): ([mine("/b")], TargetState.OK),
         mine("/loop1"): ([mine("/loop2"), mine("/loop3"), mine("/loop1")], TargetState.BROKEN),
+        mine("/to-bad"): (["http://[bad"], TargetState.BROKEN),
     }
     assert {one.url for one in reports.redirects(min_hops=2).rows} == {mine("/to-missing"), mine("/loop1")}
 
@@ -107,6 +111,7 @@ def test_links_are_recorded_and_broken_ones_reported_with_the_pages_that_hold_th
         mine("/missing"): TargetState.BROKEN,
         mine("/private/x"): TargetState.NOT_CHECKED,
         mine("/loop1"): TargetState.BROKEN,
+        mine("/to-bad"): TargetState.BROKEN,
         "http://[bad/": TargetState.BROKEN,
         there: TargetState.OK,
         gone: TargetState.BROKEN,
