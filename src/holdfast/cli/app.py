@@ -80,7 +80,7 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "serve": "Run workers, background work and the API.",
         "demo": "A crawl, a kill -9 and its recovery, in a minute.",
     },
-    "Data": {
+    "Data and domains": {
         "seeds": "Add start URLs, or load a list of them.",
         "backfill": "Import logs and pages of other tools.",
         "pages": "Versions of a page, and what changed on it.",
@@ -89,8 +89,6 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "links": "Broken links, redirects, orphans; who links where.",
         "parse": "Run parsers again over archived pages.",
         "stats": "Pages and errors per minute, hour or day.",
-    },
-    "Domains": {
         "domains": "Status, settings, unblock and reset of domains.",
         "claims": "Which worker holds which domain.",
     },

@@ -18,6 +18,7 @@ from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
 from holdfast.errors import NotFound, UsageError
 from holdfast.items.records import ItemFilter
+from holdfast.links.records import LinkPlace
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.outcome import Outcome
 from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
@@ -82,7 +83,7 @@ def page(context: Context, services: Services, url: _Url, job: _Job = None) -> R
         return context.page("pages/unknown.html", status=404, url=url, why=str(problem))
     facts = _facts(services, story.url, job)
     items = services.items.page(ItemFilter(story.url, job=job), limit=_ITEMS) if facts else None
-    linking = services.links.count_incoming(story.url, job)
+    linking, links_in = _links_in(services, story.url, job)
     return context.page(
         "pages/page.html",
         **_shared(story.url, job, facts, "facts"),
@@ -91,10 +92,19 @@ def page(context: Context, services: Services, url: _Url, job: _Job = None) -> R
         attempts=story.attempts,
         items=items,
         linking=linking,
-        links_in=services.links.incoming(story.url, job, limit=_LINKING).rows if linking else [],
+        links_in=links_in,
         item_address=item_address,
         summary=summary,
     )
+
+
+def _links_in(services: Services, url: str, job: str | None) -> tuple[int, list[LinkPlace]]:
+    """How many pages link to a URL, and the links on the first of them; none for a job that does not exist."""
+    try:
+        pages = services.links.count_incoming(url, job)
+        return pages, services.links.incoming(url, job, limit=_LINKING).rows if pages else []
+    except NotFound:
+        return 0, []
 
 
 def _facts(services: Services, url: str, job: str | None) -> list[PageFacts]:
