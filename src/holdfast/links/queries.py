@@ -45,17 +45,32 @@ _PAGE: Final = select_list(StoredPage, "p", domain="d.domain", url="f.url", plac
 _JOINS: Final = """
 JOIN url_frontier f ON f.domain_id = p.domain_id AND f.job_id = p.job_id AND f.url_key = p.url_key JOIN domains d ON d.id = p.domain_id
 """
+# `+ 0` keeps the planner from walking all pages in their order where it believes that many have the target.
 _LINKING: Final = f"""
-SELECT {_PAGE} FROM page_links p {_JOINS}
-WHERE p.job_id = %(job)s AND p.targets @> ARRAY[%(number)s::bigint] AND (p.domain_id, p.url_key) > (%(domain)s, %(key)s)
-ORDER BY p.domain_id, p.url_key LIMIT %(limit)s
+SELECT {_PAGE} FROM (
+    SELECT * FROM page_links p
+    WHERE p.job_id = %(job)s AND p.targets @> ARRAY[%(number)s::bigint] AND (p.domain_id, p.url_key) > (%(domain)s, %(key)s)
+    ORDER BY p.domain_id + 0, p.url_key LIMIT %(limit)s
+) p {_JOINS} ORDER BY p.domain_id, p.url_key
 """  # noqa: S608 — constants
+# Neither sorted nor counted whole: a million pages may link to the first page of their site.
+_SOME_LINKING: Final = f"""
+SELECT {_PAGE} FROM (
+    SELECT * FROM page_links p WHERE p.job_id = %(job)s AND p.targets @> ARRAY[%(number)s::bigint] LIMIT %(limit)s
+) p {_JOINS}
+"""  # noqa: S608 — constants
+_COUNT_SOME: Final = """
+SELECT count(*) FROM (
+    SELECT FROM page_links p WHERE p.job_id = %(job)s AND p.targets @> ARRAY[%(number)s::bigint] LIMIT %(limit)s) first
+"""
 _COUNT_LINKING: Final = """
 SELECT n, (SELECT count(*) FROM page_links p WHERE p.job_id = %(job)s AND p.targets @> ARRAY[n]) FROM unnest(%(numbers)s::bigint[]) n
 """
 _PAGES: Final = f"""
-SELECT {_PAGE} FROM page_links p {_JOINS}
-WHERE p.job_id = %(job)s AND (p.domain_id, p.url_key) > (%(domain)s, %(key)s) ORDER BY p.domain_id, p.url_key LIMIT %(limit)s
+SELECT {_PAGE} FROM (
+    SELECT * FROM page_links p WHERE p.job_id = %(job)s AND (p.domain_id, p.url_key) > (%(domain)s, %(key)s)
+    ORDER BY p.domain_id, p.url_key LIMIT %(limit)s
+) p {_JOINS} ORDER BY p.domain_id, p.url_key
 """  # noqa: S608 — constants
 _ONE: Final = f"""
 SELECT {_PAGE} FROM page_links p {_JOINS} WHERE d.domain = %(name)s AND p.job_id = %(job)s AND p.url_key = %(key)s
@@ -208,6 +223,15 @@ def linking(connection: psycopg.Connection, job_id: int, number: int, after: Key
     """Return pages that link to a target, by key."""
     parameters = {"job": job_id, "number": number, "domain": after[0], "key": after[1], "limit": limit}
     return _pages(connection, _LINKING, parameters)
+
+
+def some_linking(
+    connection: psycopg.Connection, job_id: int, number: int, *, limit: int, counted: int
+) -> tuple[int, list[StoredPage]]:
+    """Return how many pages link to a target, counted up to a limit, and some of them, in no order."""
+    parameters = {"job": job_id, "number": number}
+    row = connection.execute(_COUNT_SOME, {**parameters, "limit": counted}, prepare=False).fetchone()
+    return row[0] if row else 0, _pages(connection, _SOME_LINKING, {**parameters, "limit": limit})
 
 
 def count_linking(connection: psycopg.Connection, job_id: int, numbers: Collection[int]) -> dict[int, int]:

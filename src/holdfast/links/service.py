@@ -51,6 +51,8 @@ from holdfast.model.url import DEFAULT_RULES, UrlRules, url_key
 
 SHOWN_PLACES: Final = 20
 """Pages that are shown of a target in a list; `linking` has all."""
+COUNTED: Final = 1_000
+"""Pages that link to a URL that are counted at a glance."""
 MAX_PLACES: Final = 1_000
 """Pages of a target that one answer of the API has."""
 MAX_HOPS: Final = 20
@@ -124,6 +126,23 @@ class LinkService:
         with self.database.session() as connection:
             job_id = self._job_linking(connection, job, number)
             return 0 if job_id is None else queries.count_linking(connection, job_id, [number])[number]
+
+    def glance(self, url: str, job: str | int | None = None, *, limit: int = 10) -> tuple[int, list[LinkPlace]]:
+        """Return how many pages link to a URL, counted up to `COUNTED`, and the links on some of them. As fast for a page that all others
+        link to."""
+        target = self._normalized(url)
+        number = target_number(url_key(target))
+        with self.database.session() as connection:
+            job_id = self._job_linking(connection, job, number)
+            if job_id is None:
+                return 0, []
+            count, pages = queries.some_linking(connection, job_id, number, limit=limit, counted=COUNTED)
+        return count, [
+            _place(page.url, at, link)
+            for page in sorted(pages, key=lambda one: one.url)
+            for at, link in enumerate(unpack(page), 1)
+            if link.url == target
+        ]
 
     def _job_linking(self, connection: Connection, job: str | int | None, number: int) -> int | None:
         if job is not None:

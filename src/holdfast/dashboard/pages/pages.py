@@ -19,6 +19,7 @@ from holdfast.db.keyset_pagination import Page
 from holdfast.errors import NotFound, UsageError
 from holdfast.items.records import ItemFilter
 from holdfast.links.records import LinkPlace
+from holdfast.links.service import COUNTED
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.outcome import Outcome
 from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
@@ -93,16 +94,16 @@ def page(context: Context, services: Services, url: _Url, job: _Job = None) -> R
         items=items,
         linking=linking,
         links_in=links_in,
+        counted=COUNTED,
         item_address=item_address,
         summary=summary,
     )
 
 
 def _links_in(services: Services, url: str, job: str | None) -> tuple[int, list[LinkPlace]]:
-    """How many pages link to a URL, and the links on the first of them; none for a job that does not exist."""
+    """How many pages link to a URL, and the links on some of them; none for a job that does not exist."""
     try:
-        pages = services.links.count_incoming(url, job)
-        return pages, services.links.incoming(url, job, limit=_LINKING).rows if pages else []
+        return services.links.glance(url, job, limit=_LINKING)
     except NotFound:
         return 0, []
 
@@ -144,7 +145,8 @@ def incoming(context: Context, services: Services, url: _Url, job: _Job = None, 
         "pages/incoming.html",
         **_shared(url, job, _facts(services, url, job), "incoming"),
         places=found.rows,
-        linking=services.links.count_incoming(url, job),
+        linking=services.links.glance(url, job)[0],
+        counted=COUNTED,
         next_page=context.next_page(found.next),
         first_page=context.with_query(cursor=None) if cursor else "",
     )
