@@ -545,5 +545,6 @@ def mark_unstorable(batch: CommitBatch, why: str) -> None:
     )
     outcome.page, outcome.retry_in, outcome.proxy = None, None, None
     outcome.sitemap, outcome.image, outcome.image_links, outcome.maybe_image = None, None, (), False
+    outcome.link_facts = None
     batch.parts[0].found.clear()
     batch.parts[0].other_uses.clear()
