@@ -79,12 +79,13 @@ class LinkFacts:
 BROKEN: Final = frozenset(
     (
         *(Outcome.NOT_FOUND, Outcome.CLIENT_ERROR, Outcome.FORBIDDEN, Outcome.SERVER_ERROR, Outcome.UNAVAILABLE),
-        *(Outcome.BAD_RESPONSE, Outcome.BAD_ENCODING, Outcome.BAD_IMAGE),
+        *(Outcome.BAD_RESPONSE, Outcome.BAD_ENCODING),
         *(Outcome.DNS_FAILURE, Outcome.NO_SUCH_HOST, Outcome.CONNECTION_FAILED, Outcome.TLS_FAILURE),
         *(Outcome.TIMEOUT, Outcome.TOO_SLOW, Outcome.REDIRECT_LOOP, Outcome.TOO_MANY_REDIRECTS, Outcome.URL_REFUSED),
     )
 )
-"""Outcomes of targets whose links are broken."""
+"""Outcomes of targets whose links are broken. An answer to the URL of an image that is none we can store is not among them: a browser may
+show it."""
 REFUSED_TO_US: Final = frozenset((Outcome.LOGIN_WALL, Outcome.CAPTCHA, Outcome.RATE_LIMITED, Outcome.ADDRESS_REFUSED))
 """Outcomes that say nothing about the target: a person may see it. Listed apart, as is 403 of a target that was only checked."""
 RECORDED: Final = BROKEN | REFUSED_TO_US | {Outcome.REDIRECT}
