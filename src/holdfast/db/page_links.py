@@ -1,7 +1,7 @@
 """The links of pages, and the answers of URLs that are no page, of jobs that record links.
 
 The rule: one row a page, written in the transaction that settles its URL, so links are those of the answer that is stored. All rows belong
-to domains that the transaction has fenced: no other worker writes them. See docs/adr/0080.
+to domains that the transaction has fenced: no other worker writes them. See docs/adr/0075.
 """
 
 from collections.abc import Iterable, Sequence

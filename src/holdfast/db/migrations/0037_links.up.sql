@@ -1,6 +1,6 @@
 -- 0037: links: what pages of jobs that ask for it link to, and what targets led to that are no page.
 
--- A row is a page with its links. Hot: no foreign keys (docs/adr/0020). One row a page and not one a link: docs/adr/0080.
+-- A row is a page with its links. Hot: no foreign keys (docs/adr/0020). One row a page and not one a link: docs/adr/0075.
 CREATE TABLE page_links (
     domain_id  bigint NOT NULL,
     job_id     bigint NOT NULL,
