@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.documents.service import DocumentService
     from holdfast.images.service import ImageService
     from holdfast.jobs.seed_import import SeedImporter
+    from holdfast.links.service import LinkService
     from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
     from holdfast.parse.image_check import ImageChecker
@@ -129,6 +130,13 @@ def image_service(settings: Settings, db: Database) -> "ImageService":
 
     thumbnails = Thumbnails(lambda: image_checker(settings))
     return ImageService(db, image_store(settings), thumbnails, settings.domains.registrable)
+
+
+def link_service(settings: Settings, db: Database) -> "LinkService":
+    """The service of links."""
+    from holdfast.links.service import LinkService
+
+    return LinkService.of(db, registrable=settings.domains.registrable, rules=url_rules(settings))
 
 
 def image_checker(settings: Settings) -> "ImageChecker":

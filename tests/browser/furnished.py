@@ -85,6 +85,8 @@ PATHS: Final = (
     "/batches/{batch}",
     "/items",
     "/items/item?url={url}&job={job}&parser=shop&position=0",
+    "/jobs/{job}/links",
+    "/pages/incoming?url={url}",
     "/images",
     "/images/{image}",
     "/products",

@@ -1,13 +1,19 @@
 """A store with something of everything, so that every route of the API has something to say."""
 
+import json
 from typing import Any
 
-from holdfast.db import items
+import zstandard
+
+from holdfast.db import items, page_links
 from holdfast.db.connection import Connection, Database
 from holdfast.db.items import Due, PageKey, Parsed
 from holdfast.domains.service import DomainService, parse_assignments
+from holdfast.model.commit_batch import UrlOutcome, VisitPart
 from holdfast.model.domain import Status
 from holdfast.model.fetch_types import ArchiveRef
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.page_links import LinkFacts, LinkKind, PageLinks, RecordedLink
 from holdfast.model.parse_result import Extracted, ParseDone
 from holdfast.model.url import url_key
 from holdfast.operations import queries as operations
@@ -31,11 +37,23 @@ def put_items(connection: Connection, url: str, *found: dict[str, Any], parser: 
         assert items.save(connection, [Parsed(page, url, done, found)], attempts=1) == 1
 
 
+def put_links(connection: Connection, url: str, *targets: str) -> None:
+    """Links of a page that was crawled, as if its job had recorded them."""
+    links = tuple(RecordedLink(target, f"to {target}", "", LinkKind.A) for target in targets)
+    packed = zstandard.ZstdCompressor().compress(json.dumps(links).encode())
+    of_page = "SELECT domain_id, job_id FROM crawled_pages WHERE url_key = %s"
+    for domain_id, job_id in connection.execute(of_page, (url_key(url),)).fetchall():
+        row = UrlOutcome(job_id, url_key(url), url, 0, Outcome.OK, UrlState.DONE)
+        row.link_facts = LinkFacts(PageLinks(links), packed=packed)
+        page_links.record(connection, [VisitPart(domain_id, 1, [row])])
+
+
 def furnish(database: Database) -> None:
     """Pages, URLs in every state, jobs, runs, tasks, products, proxies, webhooks, alerts, operations."""
     with database.session() as connection:
         store = Store(connection)
         crawl_a_little(database, store)
+        put_links(connection, HOME, HOME, "https://example.com/a")
         put_items(connection, HOME, {"name": "Lamp", "tags": ["a", "b"]}, {"name": "=Sofa"})
         store.new_job("shop")
         store.seed("a.example/", "blocked.example/")

@@ -50,7 +50,7 @@ CONFINED = {
     "aiodns": {"fetch"},
     "pycares": {"fetch"},
     "selectolax": {"parse"},
-    "resiliparse": set[str](),  # a peer of the benchmarks: as a feature of ours its text did not help (ADR 0078)
+    "resiliparse": set[str](),  # a peer of the benchmarks: as a feature of ours its text did not help (ADR 0077)
     "trafilatura": set[str](),
     "PIL": {"parse"},
     "obstore": {"archive"},
@@ -122,7 +122,9 @@ def test_imports_go_down_the_layers() -> None:
 
 
 def test_only_the_index_knows_its_engine() -> None:
-    users = [_name(p) for p in CODE if p.is_relative_to(SOURCE) and {"tantivy"} & {n.split(".")[0] for n in _imports(p)}]
+    users = [
+        _name(p) for p in CODE if p.is_relative_to(SOURCE) and {"tantivy"} & {n.split(".")[0] for n in _imports(p)}
+    ]
     assert users == ["src/holdfast/search/index.py"]
 
 

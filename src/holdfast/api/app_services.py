@@ -35,6 +35,7 @@ from holdfast.jobs.records import ScopePreview
 from holdfast.jobs.seed_import import SeedImporter
 from holdfast.jobs.service import JobService
 from holdfast.jobs.summary import SummaryCache
+from holdfast.links.service import LinkService
 from holdfast.model.auth import LOCAL_ADMIN, Principal, Role
 from holdfast.model.health import Part
 from holdfast.model.proxy import ProxyMode
@@ -262,6 +263,11 @@ class AppServices:
     def images(self) -> ImageService:
         """Images that crawls stored."""
         return factories.image_service(self.settings, self.database)
+
+    @cached_property
+    def links(self) -> LinkService:
+        """Links of pages, and reports on them."""
+        return factories.link_service(self.settings, self.database)
 
     @cached_property
     def explainer(self) -> Explainer:

@@ -74,6 +74,7 @@ class Kind(StrEnum):
     PRODUCTS = "products"
     URLS = "urls"
     LOG = "log"
+    LINKS = "links"
 
 
 class Format(StrEnum):

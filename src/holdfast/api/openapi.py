@@ -25,6 +25,7 @@ TAGS: Final = {
     "frontier": "URLs that wait.",
     "pages": "What was fetched, exports, and why a URL is where it is.",
     "images": "Images that crawls stored, their files and thumbnails.",
+    "links": "Links of pages: who links where, broken links, redirects, orphans.",
     "items": "What parsers found on the pages of crawls.",
     "domains": "Web hosts: their state, configuration, robots.txt and maintenance windows.",
     "tasks": "Single URLs, usually recurring, and batches of them.",

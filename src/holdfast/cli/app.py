@@ -37,6 +37,7 @@ COMMAND_MODULES: Final = (
     CommandModule("holdfast.tasks.cli.batches", ("batches",)),
     CommandModule("holdfast.products.cli", ("products",)),
     CommandModule("holdfast.images.cli.images", ("images",)),
+    CommandModule("holdfast.links.cli", ("links",)),
     CommandModule("holdfast.images.cli.gc", ("gc",)),
     CommandModule("holdfast.webhooks.cli", ("webhooks",)),
     CommandModule("holdfast.proxies.cli.proxies", ("proxies",)),
@@ -81,7 +82,7 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "serve": "Run workers, background work and the API.",
         "demo": "A crawl, a kill -9 and its recovery, in a minute.",
     },
-    "Data": {
+    "Data and domains": {
         "seeds": "Add start URLs, or load a list of them.",
         "backfill": "Import logs and pages of other tools.",
         "pages": "Versions of a page, and what changed on it.",
@@ -89,10 +90,9 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "search": "Find pages by the words of their content.",
         "products": "Products that parsers found, and their prices.",
         "images": "Images that crawls stored.",
+        "links": "Broken links, redirects, orphans; who links where.",
         "parse": "Run parsers again over archived pages.",
         "stats": "Pages and errors per minute, hour or day.",
-    },
-    "Domains": {
         "domains": "Status, settings, unblock and reset of domains.",
         "claims": "Which worker holds which domain.",
     },
@@ -151,6 +151,7 @@ REMOTE_COMMANDS: Final = frozenset(
         "images",
         "jobs",
         "keys",
+        "links",
         "pages",
         "products",
         "proxies",

@@ -101,6 +101,8 @@ def crawl(
     text: job_options.KeepText = False,
     images: job_options.StoreImages = False,
     markdown: job_options.StoreMarkdown = False,
+    links: job_options.RecordLinks = False,
+    check_external: job_options.CheckExternal = False,
     header: secret_options.Header = None,
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
@@ -154,6 +156,8 @@ def crawl(
         sitemaps=sitemaps,
         images=images,
         markdown=markdown,
+        links=links,
+        check_external=check_external,
         types=types,
         parser=None if parser_choice is None else parser_choice.name,
     )

@@ -1,4 +1,4 @@
-"""`holdfast export`: write pages, documents, items, products, URLs or the crawl log to a file, and images to a folder."""
+"""`holdfast export`: write pages, documents, items, products, links, URLs or the crawl log to a file, and images to a folder."""
 
 import sys
 from contextlib import closing
@@ -42,13 +42,14 @@ def export(
     domain: Domain = None,
     as_json: output.Json = False,
 ) -> None:
-    """Write pages, documents, items, products, URLs or the crawl log to a file, or images to a folder.
+    """Write pages, documents, items, products, links, URLs or the crawl log to a file, or images to a folder.
 
     pages: a row per URL that was answered, with its last answer. documents: the main content of pages as Markdown and text,
-    for jobs with --markdown, as programs for search and language models read it. items: what parsers extracted from the pages of crawls.
-    products: every product as last seen. urls: every discovered URL with its state and the reason. log: every
-    outcome. images: files named by their hash, and images.parquet with a row for each page that has one; the same command again
-    copies what is missing. A file appears under its name when it is complete. Workers may crawl meanwhile.
+    for jobs with --markdown, as programs for search and language models read it. items: what parsers extracted from the
+    pages of crawls. products: every product as last seen. links: links of pages, from page to target, of jobs that
+    record them. urls: every discovered URL with its state and the reason. log: every outcome. images: files named by their
+    hash, and images.parquet with a row for each page that has one; the same command again copies what is missing. A file
+    appears under its name when it is complete. Workers may crawl meanwhile.
 
     --text reads texts from the database if the job kept them there (crawl --text), otherwise from the archive of this
     machine. If texts are missing, a message says how many and where they are, and the exit code is 1; the file is written.
@@ -58,6 +59,7 @@ def export(
         holdfast export pages texts.jsonl --text --domain example.com
         holdfast export documents documents.jsonl --job docs
         holdfast export items items.jsonl --job shop
+        holdfast export links links.parquet --job site
         holdfast export urls - --job default | grep denied
         holdfast export images pictures --domain example.com
     """

@@ -36,7 +36,7 @@ _OPTION_GROUPS: Final = {
     "Limits": ("max_pages", "max_pages_per_domain", "rounds", "max_depth"),
     "Pace": ("delay", "concurrency", "workers"),
     "Requests": ("allow_private", "no_robots", "header", "cookie", "basic_auth", "user_agent"),
-    "Results": ("no_archive", "text", "markdown", "images", "parser", "items_file"),
+    "Results": ("no_archive", "text", "markdown", "images", "links", "check_external", "parser", "items_file"),
     "Output": ("dry_run", "verbose", "quiet", "as_json", "help"),
 }
 """The help panels of a command with many options, and the options in each."""

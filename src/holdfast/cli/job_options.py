@@ -78,6 +78,15 @@ ReadSitemaps = Annotated[
     ),
 ]
 StoreImages = Annotated[bool, typer.Option("--images", help="Fetch and store the images of pages, wherever they are.")]
+RecordLinks = Annotated[
+    bool, typer.Option("--links", help="Record the links of pages, for `holdfast links`: broken ones, orphans …")
+]
+CheckExternal = Annotated[
+    bool,
+    typer.Option(
+        "--check-external", help="Check links out of scope, too: each is fetched once, not crawled. Implies --links."
+    ),
+]
 Types = Annotated[
     list[str] | None,
     typer.Option(
@@ -117,6 +126,8 @@ def spec_fields(
     sitemaps: Sitemaps | None = None,
     images: bool = False,
     markdown: bool = False,
+    links: bool = False,
+    check_external: bool = False,
     types: list[str] | None = None,
 ) -> dict[str, Any]:
     """The fields of a JobSpec whose options are set; the others keep their value."""
@@ -141,6 +152,8 @@ def spec_fields(
         "sitemaps": sitemaps,
         "images": images or None,
         "markdown": markdown or None,
+        "links": (links or check_external) or None,
+        "check_external": check_external or None,
         "types": _types(types) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}

@@ -65,6 +65,17 @@ from holdfast.jobs.records import (
     ScopePreview,
     Secrets,
 )
+from holdfast.links.records import (
+    BrokenLink,
+    LinkDegree,
+    LinkPlace,
+    LinkSummary,
+    MissingPlace,
+    Orphan,
+    PageLinkList,
+    RedirectedLink,
+    UncheckedTarget,
+)
 from holdfast.model.health import Health
 from holdfast.operations.records import Operation
 from holdfast.pages.records import ArchivedPage, CrawledPage, Explanation, PageCount, PageDiff, PageFacts, PageVersion
@@ -465,7 +476,7 @@ def frontier_urls(
     order: str = "key",
 ) -> ListSpec[FrontierUrl]:
     """URLs of the frontier, in any state. `reason`: of those that do not wait, the code of the reason, as in the
-    summary of a job; `resource`: `page`, `sitemap` or `image`. The order `taken` is the order in which a worker takes them, and
+    summary of a job; `resource`: `page`, `sitemap`, `image` or `check`. The order `taken` is the order in which a worker takes them, and
     needs a domain and a job."""
     filters = {"domain": domain, "job": _optional_job(job), "state": state, "kind": kind, "priority": priority}
     filters |= {"due": due, "reason": reason, "resource": resource, "order": order}
@@ -655,6 +666,63 @@ def image_thumbnail(image_id: int) -> RequestSpec[bytes]:
     """The thumbnail of an image, as WebP."""
     path = format_path("/api/images/{}/thumbnail", image_id)
     return RequestSpec("GET", path, lambda answer: answer.content, headers={"Accept": "*/*"})
+
+
+def links_in(url: str, *, job: JobRef | None = None) -> ListSpec[LinkPlace]:
+    """Links to a URL, by page. Without a job: the newest one that has recorded links; likewise below."""
+    return ListSpec("/api/links/in", LinkPlace, {"url": url, "job": _optional_job(job)})
+
+
+def links_out(url: str, *, job: JobRef | None = None) -> RequestSpec[PageLinkList]:
+    """The links of a page, with what is known of their targets."""
+    return RequestSpec("GET", "/api/links/out", decode_one(PageLinkList), {"url": url, "job": _optional_job(job)})
+
+
+def broken_links(
+    *, job: JobRef | None = None, external: bool | None = None, places: int | None = None
+) -> ListSpec[BrokenLink]:
+    """Targets that are errors, at once or behind redirects; `places` pages of each. `external`: only those out of scope, or only others."""
+    return ListSpec(
+        "/api/links/broken", BrokenLink, {"job": _optional_job(job), "external": external, "places": places}
+    )
+
+
+def redirected_links(
+    *,
+    job: JobRef | None = None,
+    min_hops: int | None = None,
+    external: bool | None = None,
+    places: int | None = None,
+) -> ListSpec[RedirectedLink]:
+    """Targets that redirect, through at least so many hops, with pages that link to them."""
+    filters = {"job": _optional_job(job), "min_hops": min_hops, "external": external, "places": places}
+    return ListSpec("/api/links/redirects", RedirectedLink, filters)
+
+
+def orphans(*, job: JobRef | None = None) -> ListSpec[Orphan]:
+    """URLs that a sitemap lists or that are seeds, and to which no page links."""
+    return ListSpec("/api/links/orphans", Orphan, {"job": _optional_job(job)})
+
+
+def missing_places(*, job: JobRef | None = None) -> ListSpec[MissingPlace]:
+    """Links with a fragment that names no id of their target."""
+    return ListSpec("/api/links/fragments", MissingPlace, {"job": _optional_job(job)})
+
+
+def unchecked_targets(*, job: JobRef | None = None) -> ListSpec[UncheckedTarget]:
+    """Targets that were not requested, with the reason."""
+    return ListSpec("/api/links/unchecked", UncheckedTarget, {"job": _optional_job(job)})
+
+
+def top_targets(*, job: JobRef | None = None, limit: int | None = None) -> RequestSpec[list[LinkDegree]]:
+    """The URLs that most pages link to. The server reads all pages of the job."""
+    query = {"job": _optional_job(job), "limit": limit}
+    return RequestSpec("GET", "/api/links/top", decode_list(LinkDegree), query)
+
+
+def link_summary(*, job: JobRef | None = None) -> RequestSpec[LinkSummary]:
+    """What a job has recorded of links. The server reads all its pages and URLs."""
+    return RequestSpec("GET", "/api/links/summary", decode_one(LinkSummary), {"job": _optional_job(job)})
 
 
 def explain(subject: str) -> RequestSpec[Explanation]:

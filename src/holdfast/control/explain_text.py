@@ -52,6 +52,12 @@ REASONS: Final[dict[str, Reason]] = {
         "the job has as many images of this host as it may have",
         "`images.max_per_host`",
     ),
+    Outcome.CHECKED: Reason("checked links", "it is out of scope; the links to it work"),
+    Outcome.CHECK_LIMIT: Reason(
+        "links beyond those that are checked of a host",
+        "the job has checked as many links to this host as it may",
+        "`crawl.checks_per_host`",
+    ),
     Outcome.SITEMAP: Reason("sitemaps and feeds", "it is a sitemap or a feed, and was read"),
     Outcome.NO_SITEMAP: Reason(
         "sitemaps looked for in vain", "nothing names a sitemap of this host, and there is none at this address"

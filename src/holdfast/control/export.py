@@ -27,6 +27,8 @@ from holdfast.errors import UsageError
 from holdfast.frontier.records import ExportedUrl
 from holdfast.items import queries as items
 from holdfast.items.records import Item
+from holdfast.links.records import ExportedLink
+from holdfast.links.service import exported_links
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.json_values import json_default, utc_text
 from holdfast.model.record import Int64
@@ -92,6 +94,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "last_seen_at": _TIME,
     },
     "log": _columns(LoggedRequest),
+    "links": _columns(ExportedLink),
 }
 """The columns of each kind with their types, in their order; pages may have their `text` after them. `data` is an object: in lines of JSON
 the fields of an item are beside those of ours, which begin with `_`."""
@@ -194,6 +197,8 @@ class Exporter:
                 case "items":
                     for chunk in items.chunks(connection, **ids, parser=None, size=_ITEMS):
                         yield from (dict(zip(request.columns, as_row(item).values(), strict=True)) for item in chunk)
+                case "links":
+                    yield from map(as_row, exported_links(connection, **ids))
                 case _:
                     yield from _products(connection, ids["domain_id"])
 

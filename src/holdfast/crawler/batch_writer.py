@@ -7,6 +7,7 @@ batch that may be committed by itself.
 """
 
 import asyncio
+import json
 import logging
 import threading
 import time
@@ -48,6 +49,8 @@ MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Maximum size of the bodies and found URLs in a batch: large pages are committed sooner."""
 FOUND_URL_BYTES: Final = 300
 """Bytes that a found URL costs in addition to its text."""
+LINK_BYTES: Final = 200
+"""Bytes that a recorded link costs, about."""
 DISK_RETRY_SECONDS: Final = 2.0
 
 
@@ -220,6 +223,8 @@ class BatchWriter:
         if image is not None:
             self._open_batch.images.append((outcome, image))
             size += len(image.body)
+        if outcome.link_facts is not None and outcome.link_facts.page is not None:
+            size += LINK_BYTES * len(outcome.link_facts.page.links)
         part.size += size
         self._open_batch.size += size
         self._open_batch.count += 1
@@ -398,6 +403,9 @@ class BatchWriter:
             for outcome in part.outcomes:
                 if outcome.page is not None and outcome.page.text is not None:
                     outcome.page.text = self._compressor.compress(outcome.page.text)
+                if outcome.link_facts is not None and outcome.link_facts.page is not None:
+                    packed = json.dumps(outcome.link_facts.page.links, separators=(",", ":"))
+                    outcome.link_facts.packed = self._compressor.compress(packed.encode())
         self._write_archive(open_batch.exchanges)
         self._write_images(open_batch.images)
         failpoints.reach("archive_written")
@@ -539,5 +547,6 @@ def mark_unstorable(batch: CommitBatch, why: str) -> None:
     )
     outcome.page, outcome.retry_in, outcome.proxy = None, None, None
     outcome.sitemap, outcome.image, outcome.image_links, outcome.maybe_image = None, None, (), False
+    outcome.link_facts = None
     batch.parts[0].found.clear()
     batch.parts[0].other_uses.clear()

@@ -18,6 +18,7 @@ from holdfast.crawler import crawl_sitemap
 from holdfast.crawler.crawl_image import ImageBudget, check_image, images_of
 from holdfast.crawler.crawl_sitemap import SitemapFinder, is_guessed
 from holdfast.crawler.link_filter import LinkFilter
+from holdfast.crawler.link_recorder import LinkRecorder
 from holdfast.crawler.request_gate import Fetcher, RequestGate, RequestSlots, RequestWithheld, VisitOver
 from holdfast.crawler.robots_cache import CachedRobots, RobotsCache
 from holdfast.crawler.url_buffer import UrlBuffer
@@ -26,10 +27,12 @@ from holdfast.crawler.worker_context import WorkerContext
 from holdfast.db import jobs
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, Resource, SitemapRow, UrlOutcome
 from holdfast.model.content_type import SNIFFED_BYTES, ContentGroup, is_wanted, is_wanted_by_content, media_type
+from holdfast.model.domain import UNREACHABLE_EVENTS
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
 from holdfast.model.image import FetchedImage
 from holdfast.model.job import MARKDOWN, Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
+from holdfast.model.page_links import LinkFacts
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import absolute_url
 from holdfast.model.url_reason import FAULT_TEXT, ROBOTS_UNAVAILABLE
@@ -38,6 +41,8 @@ from holdfast.politeness.retry import Retry, next_attempt
 
 log: Final = logging.getLogger(__name__)
 
+CHECKED_BYTES: Final = 16 * 1024
+"""Bytes that are read of a target that is only checked. Many servers answer HEAD with an error, or not at all, so it is a GET."""
 _NO_SITEMAP: Final = frozenset(
     (Outcome.NOT_FOUND, Outcome.CLIENT_ERROR, Outcome.FORBIDDEN, Outcome.LOGIN_WALL, Outcome.CAPTCHA)
 )
@@ -64,6 +69,8 @@ class CrawlContext:
     gate: RequestGate
     fetcher: Fetcher
     links: LinkFilter
+    recorder: LinkRecorder | None
+    """Records the links of pages; None: the job does not."""
     follow: bool
     """Whether the links of pages are followed."""
     sitemaps: SitemapFinder
@@ -106,6 +113,7 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
         context.fetcher.settle(request, result, outcome)  # what it says about a proxy
         row = _row(context, item, result, parsed, outcome)
         row.sitemap = sitemap
+        row.link_facts = _link_facts(context, item, parsed, outcome, replacement)
         if row.state is not UrlState.WAITING:
             row.image = image
             row.maybe_image = is_page and outcome is Outcome.WRONG_TYPE and context.job.spec.images
@@ -165,6 +173,14 @@ def _postpone(context: CrawlContext, item: FrontierItem, known: CachedRobots) ->
     if known.outcome is not None and known.outcome in context.robots_final:
         context.results.deny(item, known.outcome, UrlState.FAILED, f"{known.outcome}: {known.detail}"[:500])
         return
+    if (
+        item.resource is Resource.CHECK
+        and known.outcome is not None
+        and TREATMENT[known.outcome].event in UNREACHABLE_EVENTS
+    ):
+        reason = f"{known.outcome}: {known.detail}"[:500]  # a link to a host that cannot be reached is broken
+        context.results.deny(item, known.outcome, UrlState.FAILED, reason, link_facts=LinkFacts(check=True))
+        return
     if known.outcome is Outcome.NO_SUCH_HOST:
         context.answers.record_unreachable(known.detail)
     context.robots.postponed += 1
@@ -194,6 +210,7 @@ def _request(context: CrawlContext, item: FrontierItem) -> FetchRequest:
         allow_private=context.allow_private,
         secret=None if context.secrets is None else context.secrets.for_url(item.url),
         any_type=item.resource is not Resource.PAGE,
+        cut=item.resource is Resource.CHECK,
         max_bytes=_max_bytes(context, item.resource),
         types=context.types,
         key=item.url_key,
@@ -207,6 +224,8 @@ def _max_bytes(context: CrawlContext, resource: Resource) -> int | None:
             return crawl_sitemap.MAX_BYTES
         case Resource.IMAGE:
             return context.worker.settings.images.max_bytes
+        case Resource.CHECK:
+            return CHECKED_BYTES
     return None
 
 
@@ -218,6 +237,7 @@ async def _parse(context: CrawlContext, result: FetchResult) -> ParsedPage:
         x_robots_tag=headers.get("x-robots-tag"),
         before_waiting=context.slots.open_extra_slot,
         images=context.job.spec.images,
+        links=context.job.spec.records_links,
         pdf_text=context.job.spec.text,
     )
 
@@ -233,6 +253,8 @@ async def _classify(
         return _classify_redirect(context, item, result)
     if result.no_tls and await _is_guessed(context, item):
         return Outcome.NO_HTTPS, context.links.over_http(item.url, item.url_key)
+    if item.resource is Resource.CHECK and result.outcome is Outcome.OK:
+        return Outcome.CHECKED, None
     if parsed is not None:
         if parsed.captcha:
             return Outcome.CAPTCHA, None
@@ -269,6 +291,21 @@ def _links(
     return context.links.find(
         item, parsed.base, hrefs, following=parsed.links_next, nofollow=parsed.links_nofollow, why=why
     )
+
+
+def _link_facts(
+    context: CrawlContext,
+    item: FrontierItem,
+    parsed: ParsedPage | None,
+    outcome: Outcome,
+    replacement: DiscoveredUrl | None,
+) -> LinkFacts | None:
+    """Return what is recorded of the links of a page, or of a target that is none. None: the job does not record links."""
+    if context.recorder is None or item.resource is Resource.SITEMAP:
+        return None
+    moved_to = replacement.url if replacement is not None and outcome is Outcome.REDIRECT else None
+    limit = context.worker.settings.crawl.links_per_page
+    return context.recorder.facts(item, parsed, outcome, moved_to, limit=limit)
 
 
 async def _read_sitemap(

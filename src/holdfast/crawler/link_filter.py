@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.errors import BadUrl
-from holdfast.model.commit_batch import IMAGE_PRIORITY, DiscoveredUrl, FrontierItem, Resource
+from holdfast.model.commit_batch import CHECK_PRIORITY, IMAGE_PRIORITY, DiscoveredUrl, FrontierItem, Resource
 from holdfast.model.domain_name import Site, SiteCache
 from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.page_links import check_key
 from holdfast.model.scope import Denial, ScopeRules, StoredUrlJudge, too_deep_reason
 from holdfast.model.url import UrlRules, normalize, resolve, url_key, with_http
 from holdfast.model.visit_report import FrontierGrowth
@@ -154,12 +155,14 @@ class LinkFilter:
         templates: Mapping[int, int] | None = None,
         rules_version: int = 0,
         in_reach: bool = True,
+        check_external: bool = False,
     ) -> None:
         """Prepare for the links of one visit.
 
         `rules` apply to all links of the job, `own_rules` to URLs of this domain, which may drop more parameters. `templates`: number of
         known URLs of the job on this domain, by template. `rules_version`: of the job; if it is not 0, URLs that waited are judged by all
-        of its rules. `in_reach`: whether its scope leads from a seed to this domain.
+        of its rules. `in_reach`: whether its scope leads from a seed to this domain. `check_external`: whether targets out of scope are
+        checked.
         """
         self._job_id = job_id
         self._site = site
@@ -171,6 +174,7 @@ class LinkFilter:
         self._limits = limits
         self._max_depth = max_depth
         self._this_year = this_year
+        self._check_external = check_external
         self._recent = RecentLinks(memory)
         self._recent_nofollow = RecentLinks(LinkMemoryBudget(_NOFOLLOW_MEMORY_BYTES))
         self._templates = TemplateCounter(limits.template_cap, templates)
@@ -211,7 +215,25 @@ class LinkFilter:
         if nofollow:
             unseen = self._recent_nofollow.unseen(nofollow, start, 0)
             found += [url for href in unseen if (url := self._nofollow_row(start, href, key, depth, why)) is not None]
-        return found
+        return self._with_checks(page, found) if self._check_external else found
+
+    def _with_checks(self, page: FrontierItem, found: list[DiscoveredUrl]) -> list[DiscoveredUrl]:
+        """The rows of a page, with one more for each that is out of scope: there it is checked."""
+        beyond = [url.url for url in found if url.reason is not None and url.reason.startswith(Outcome.OUT_OF_SCOPE)]
+        return found + [
+            self._check(url, page.url_key, page.depth + 1) for url in beyond if not self._scope.is_excluded(url)
+        ]
+
+    def is_excluded(self, url: str) -> bool:
+        """Whether an exclude pattern of the job leaves a URL out that would only be checked: its other rules do not apply."""
+        return self._scope.is_excluded(url)
+
+    def _check(self, url: str, parent_key: bytes, depth: int, hops: int = 0) -> DiscoveredUrl:
+        """The row of a URL that is only checked. Its key is that of a check: the same URL may be a page of the job, too."""
+        row = DiscoveredUrl(
+            *(self._job_id, check_key(url), url, depth, CHECK_PRIORITY, parent_key, hops), resource=Resource.CHECK
+        )
+        return self._on(self._sites.site_of(url), row)
 
     def sitemap(self, item: FrontierItem, href: str, *, depth: int, base: str | None = None) -> DiscoveredUrl | None:
         """Return the row of a sitemap that `item` leads to; None: it is no URL.
@@ -300,6 +322,8 @@ class LinkFilter:
 
     def redirect_target(self, page: FrontierItem, target: str, hops: int) -> DiscoveredUrl:
         """Classify the target of a redirect. A seed's redirect is followed to any domain: that is where the site is now."""
+        if page.resource is Resource.CHECK:
+            return self._moved_check(page, target, hops)
         if page.resource is not Resource.PAGE:
             is_image = page.resource is Resource.IMAGE
             moved = self.image(page, target) if is_image else self.sitemap(page, target, depth=page.depth)
@@ -307,6 +331,12 @@ class LinkFilter:
                 return moved._replace(hops=hops, depth=page.depth)
         found = self._classify(page.url, target, page.url_key, page.depth, hops=hops, any_domain=page.depth == 0)
         return found._replace(steps=page.steps, barren=page.barren) if page.steps else found
+
+    def _moved_check(self, page: FrontierItem, target: str, hops: int) -> DiscoveredUrl:
+        try:
+            return self._check(resolve(page.url, target, self._rules), page.url_key, page.depth, hops)
+        except BadUrl as problem:
+            return self._invalid_row(target, str(problem), page.url_key, page.depth)
 
     def _continue_pagination(
         self, page: FrontierItem, start: str, hrefs: list[str], found: list[DiscoveredUrl]
@@ -388,7 +418,10 @@ class LinkFilter:
         denial = self._scope.judge(
             self._site.domain, self._site.parent, site.domain, site.parent, url, depth, max_depth=self._max_depth
         )
-        return None if denial else self._denied_row(Outcome.NOFOLLOW, why, url, url_key(url), page_key, depth)
+        if denial is None:
+            return self._denied_row(Outcome.NOFOLLOW, why, url, url_key(url), page_key, depth)
+        beyond = denial.outcome is Outcome.OUT_OF_SCOPE and not self._scope.is_excluded(url)
+        return self._check(url, page_key, depth) if self._check_external and beyond else None
 
     def over_http(self, url: str, key: bytes) -> DiscoveredUrl:
         """Return the seed without TLS, which replaces it. Before: the URL is https."""

@@ -15,6 +15,7 @@ from holdfast.crawler.crawl_image import ImageBudget
 from holdfast.crawler.crawl_sitemap import SitemapFinder, are_wanted
 from holdfast.crawler.crawl_url import CrawlContext, crawl_url
 from holdfast.crawler.link_filter import LinkFilter
+from holdfast.crawler.link_recorder import CheckBudget, LinkRecorder
 from holdfast.crawler.proxied_fetcher import ProxiedFetcher
 from holdfast.crawler.request_gate import NEVER, Fetcher, RequestGate, RequestSlots, VisitOver
 from holdfast.crawler.robots_cache import RobotsCache
@@ -34,7 +35,7 @@ from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyMode
 from holdfast.model.request_secrets import OriginHeaders
-from holdfast.model.scope import ScopeRules
+from holdfast.model.scope import Denial, ScopeRules
 from holdfast.model.visit_report import VisitEnd
 from holdfast.politeness.circuit_breaker import MAX_OPENINGS, STUCK_SECONDS
 from holdfast.politeness.error_streak import ErrorStreak, VisitAnswers
@@ -163,6 +164,7 @@ class Visit:
         self._buffer = UrlBuffer(context, take)
         self._max_depth = settings.crawl.max_depth if spec.max_depth is None else spec.max_depth
         self._links = self._make_links(state, scope)
+        self._checks = CheckBudget(settings.crawl.checks_per_host, state.checks)
         self._results = VisitResults(
             context.batch_writer,
             context.clock,
@@ -203,6 +205,7 @@ class Visit:
             gate=self.gate,
             fetcher=fetcher,
             links=self._links,
+            recorder=self._make_recorder(state) if spec.records_links else None,
             follow=spec.follow and sitemaps is not Sitemaps.ONLY,
             sitemaps=SitemapFinder(
                 self._links,
@@ -251,7 +254,13 @@ class Visit:
             templates=state.templates,
             rules_version=self.job.rules_version,
             in_reach=state.in_reach,
+            check_external=spec.check_external,
         )
+
+    def _make_recorder(self, state: visit_state.VisitState) -> LinkRecorder:
+        rules = self._context.rules.with_stripped(self.job.spec.strip_params)
+        site = Site(state.domain, state.parent_domain, state.base_url)
+        return LinkRecorder(site, self._context.sites, rules, rules.with_stripped(state.strip_params))
 
     def _delay_source(self, state: visit_state.VisitState) -> DelaySource:
         if self.job.spec.delay is not None:
@@ -332,6 +341,10 @@ class Visit:
                 results.deny(item, Outcome.IMAGE_LIMIT, UrlState.DENIED, self._image_budget.reason)
                 return True
             return False
+        elif item.resource is Resource.CHECK:
+            if (denial := self._check_denied(item)) is None:
+                return False
+            results.deny(item, denial.outcome, UrlState.DENIED, f"{denial.outcome}: {denial.reason}")
         elif (denial := self._links.denied_now(item)) is not None:
             results.deny(item, denial.outcome, UrlState.DENIED, f"{denial.outcome}: {denial.reason}")
         elif (own := self._links.for_other_domain(item)) is not None:
@@ -342,6 +355,16 @@ class Visit:
         else:
             return False
         return True
+
+    def _check_denied(self, item: FrontierItem) -> Denial | None:
+        """Why a link out of scope is not checked; None: it is. After: then it counts."""
+        if not self.job.spec.check_external:
+            return Denial(Outcome.EXCLUDED, "the job does not check links out of its scope")
+        if self._links.is_excluded(item.url):
+            return Denial(Outcome.EXCLUDED, "it matches an exclude pattern")
+        if not self._checks.reserve(item.url_key):
+            return Denial(Outcome.CHECK_LIMIT, self._checks.reason)
+        return None
 
     async def _reason_to_end(self) -> VisitEnd | None:
         """Return the end of the visit, if it must end before another URL is chosen; None: it goes on."""

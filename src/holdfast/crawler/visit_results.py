@@ -15,6 +15,7 @@ from holdfast.crawler.url_buffer import UrlBuffer
 from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PolitenessClocks, UrlOutcome, UrlRef
 from holdfast.model.domain import Claim
 from holdfast.model.outcome import TREATMENT, Outcome, UrlState
+from holdfast.model.page_links import LinkFacts
 from holdfast.model.proxy import ProxyUse
 from holdfast.model.visit_report import FrontierGrowth
 from holdfast.politeness.error_streak import VisitAnswers
@@ -95,8 +96,9 @@ class VisitResults:
         reason: str,
         retry_in: float | None = None,
         found: Sequence[DiscoveredUrl] = (),
+        link_facts: LinkFacts | None = None,
     ) -> None:
-        """Add a URL that is not requested, with the reason and the URLs that replace it."""
+        """Add a URL that is not requested, with the reason, the URLs that replace it, and what that means for links to it."""
         row = UrlOutcome(
             self._job_id,
             item.url_key,
@@ -109,6 +111,7 @@ class VisitResults:
             retry_in,
             fetched=False,
             tasks=item.tasks,
+            link_facts=link_facts,
         )
         self.add(item, row, found)
 

@@ -332,6 +332,7 @@ class Worker:
                 None if job is None else job.id,
                 edited_scope=edited_scope,
                 images=job is not None and job.spec.images,
+                checks=job is not None and job.spec.check_external,
             )
             if job is None or all(state.job_version == job.settings_version for state in states.values()):
                 return states, job

@@ -33,6 +33,8 @@ FLAGS: Final = {
     "text": "Keep the text of pages",
     "images": "Store the images of pages",
     "markdown": "Store the main content of pages as Markdown",
+    "links": "Record the links of pages",
+    "check_external": "Check links out of scope",
     "refresh": "Fetch pages again when a refresh is due",
     "allow_private": "Also ask servers of private networks",
 }

@@ -23,6 +23,7 @@ from holdfast.db import (
     enqueue,
     images,
     jobs,
+    page_links,
     page_versions,
     proxy_usage,
     sitemaps,
@@ -182,6 +183,7 @@ def _write(
     changed = url_results.settle(connection, parts, run_id=batch.run_id)
     task_frontier.record(connection, parts)
     sitemaps.record(connection, parts)
+    page_links.record(connection, parts)
     linked = [(part.domain_id, outcome) for part in parts for outcome in part.outcomes if outcome.maybe_image]
     stored = images.record(
         connection,

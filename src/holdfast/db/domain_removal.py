@@ -86,6 +86,11 @@ _DELETE_OTHERS: Final = {
     " FOR UPDATE SKIP LOCKED) c WHERE t.ctid = c.ctid",
     "domain_images": "DELETE FROM domain_images t USING (SELECT image_id FROM domain_images WHERE domain_id = %(id)s LIMIT %(few)s"
     " FOR UPDATE SKIP LOCKED) c WHERE t.domain_id = %(id)s AND t.image_id = c.image_id",
+    # Those of URLs went with them; what a transaction wrote that had found the domain before stays.
+    "page_links": "DELETE FROM page_links t USING (SELECT ctid FROM page_links WHERE domain_id = %(id)s LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED) c WHERE t.ctid = c.ctid",
+    "link_answers": "DELETE FROM link_answers t USING (SELECT ctid FROM link_answers WHERE domain_id = %(id)s LIMIT %(few)s"
+    " FOR UPDATE SKIP LOCKED) c WHERE t.ctid = c.ctid",
     "domain_proxies": "DELETE FROM domain_proxies t USING (SELECT id FROM domain_proxies WHERE domain_id = %(id)s ORDER BY proxy_id"
     " LIMIT %(few)s FOR UPDATE SKIP LOCKED) c WHERE t.id = c.id",
     "domain_robots": "DELETE FROM domain_robots WHERE domain_id = %(id)s",
@@ -97,7 +102,8 @@ DELETE FROM domains d WHERE d.id = %(id)s AND d.removed_at < clock_timestamp() -
   AND NOT EXISTS (SELECT FROM url_frontier WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM job_domains WHERE domain_id = d.id)
   AND NOT EXISTS (SELECT FROM crawl_tasks WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM products WHERE domain_id = d.id)
   AND NOT EXISTS (SELECT FROM provenance WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM domain_images WHERE domain_id = d.id)
-  AND NOT EXISTS (SELECT FROM image_links WHERE domain_id = d.id)
+  AND NOT EXISTS (SELECT FROM image_links WHERE domain_id = d.id) AND NOT EXISTS (SELECT FROM page_links WHERE domain_id = d.id)
+  AND NOT EXISTS (SELECT FROM link_answers WHERE domain_id = d.id)
 """
 _TOMBSTONES: Final = """
 SELECT id FROM domains WHERE removed_at IS NOT NULL AND removed_at < clock_timestamp() - %(age)s ORDER BY id LIMIT %(limit)s

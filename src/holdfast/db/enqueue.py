@@ -218,7 +218,7 @@ def add(
             if url.template is not None and domain_id in own:
                 result.templates[domain_id, job_id, url.template] += 1
             # The flood guard is for pages that make up links. A sitemap has an end, and lists what its owner wants to be crawled.
-            if not url.listed:
+            if not url.listed and url.resource is not Resource.CHECK:
                 (result.same_domain if source == domain_id else result.other_domains)[source] += 1
     _count_templates(connection, result.templates)
     result.known_images = [key for key, (_, url) in placed.items() if url.resource is Resource.IMAGE and key not in new]

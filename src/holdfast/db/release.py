@@ -56,7 +56,7 @@ SELECT NOT EXISTS (SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job
 """
 
 # The streak as the log has it, over visits and jobs: what was refused since the last answer that broke it. Tasks have attempts of
-# their own.
+# their own, and a link that was checked is broken.
 _PUT_BACK: Final = """
 WITH recent AS MATERIALIZED (
     SELECT l.job_id, l.url_key, l.outcome, l.crawled_at FROM crawl_log l JOIN crawl_jobs j ON j.id = l.job_id AND j.kind = 'crawl'
@@ -68,6 +68,7 @@ WITH recent AS MATERIALIZED (
 ), old AS MATERIALIZED (
     SELECT f.job_id, f.url_key, f.state FROM streak s JOIN url_frontier f
         ON f.domain_id = %(id)s AND f.job_id = s.job_id AND f.url_key = s.url_key AND f.state IN ('failed', 'waiting')
+        AND f.resource IS DISTINCT FROM 'check'
 ), put_back AS (
     UPDATE url_frontier f SET state = 'waiting', attempts = 0, not_before = NULL
     FROM old WHERE f.domain_id = %(id)s AND f.job_id = old.job_id AND f.url_key = old.url_key

@@ -35,7 +35,9 @@ SELECT id AS domain_id, domain, parent_domain, base_url, status, crawl_delay_sec
        strip_params, settings_version,
        COALESCE((SELECT j.settings_version FROM crawl_jobs j WHERE j.id = %(job)s), 0) AS job_version,
        CASE WHEN %(images)s THEN (SELECT count(*) FROM url_frontier f WHERE f.domain_id = domains.id AND f.job_id = %(job)s
-                                  AND f.resource = 'image' AND f.state = 'done') ELSE 0 END AS images, true AS in_reach
+                                  AND f.resource = 'image' AND f.state = 'done') ELSE 0 END AS images,
+       CASE WHEN %(checks)s THEN (SELECT count(*) FROM url_frontier f WHERE f.domain_id = domains.id AND f.job_id = %(job)s
+                                  AND f.resource = 'check' AND f.state IN ('done', 'failed')) ELSE 0 END AS checks, true AS in_reach
 FROM domains CROSS JOIN LATERAL (
     SELECT COALESCE(GREATEST(next_request_at, circuit_open_until) > clock_timestamp() - interval '1 hour', true) AS remembered) circuit
 WHERE id = ANY(%(ids)s)
@@ -128,6 +130,8 @@ class VisitState:
     """`settings_version` of the job: the visit must not begin under an older one."""
     images: int = 0
     """Images of the domain that the job has fetched, counted up to its limit; 0 if it does not store images."""
+    checks: int = 0
+    """Links to the domain that the job has checked; 0 if it does not check those out of its scope."""
     in_reach: bool = True
     """False: the scope of the job was edited and does not lead from a seed to this domain."""
 
@@ -139,12 +143,13 @@ def load(
     *,
     edited_scope: Scope | None = None,
     images: bool = False,
+    checks: bool = False,
 ) -> dict[int, VisitState]:
     """The state of these domains, by id, for a visit of this job. `edited_scope`: its scope, if its rules were edited. `images`: whether
-    it stores images.
+    it stores images; `checks`: whether it checks links out of its scope.
 
     Before: the caller holds them, so only operators change it meanwhile."""
-    parameters: dict[str, object] = {"ids": list(domain_ids), "job": job_id, "images": images}
+    parameters: dict[str, object] = {"ids": list(domain_ids), "job": job_id, "images": images, "checks": checks}
     with connection.cursor(row_factory=_as_state) as cursor:
         states = {state.domain_id: state for state in cursor.execute(_LOAD, parameters)}
     states = _with_reach(connection, states, job_id, edited_scope)

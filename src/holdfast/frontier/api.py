@@ -72,7 +72,10 @@ def urls(
         Filter, Query(description="Of those that do not wait: the code of the reason, as in the summary of a job.")
     ] = None,
     resource: Annotated[
-        Literal["page", "sitemap", "image"] | None, Query(description="What it leads to; feeds are among the sitemaps.")
+        Literal["page", "sitemap", "image", "check"] | None,
+        Query(
+            description="What it leads to; feeds are among the sitemaps. `check`: a link out of scope that is checked."
+        ),
     ] = None,
     order: Annotated[
         Literal["key", "taken"], Query(description="`taken`: as a worker would; needs a domain and a job.")

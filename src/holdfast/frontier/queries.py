@@ -68,6 +68,7 @@ URLS: Final = Listing(
         "pages": "t.resource IS NULL",
         "sitemaps": "t.resource = 'sitemap'",
         "images": "t.resource = 'image'",
+        "checks": "t.resource = 'check'",
         "priority": "t.priority = %(priority)s",
         "due": "t.state = 'waiting' AND (t.not_before IS NULL OR t.not_before <= clock_timestamp())",
         "delayed": "t.state = 'waiting' AND t.not_before > clock_timestamp()",
@@ -78,6 +79,7 @@ URLS: Final = Listing(
             (
                 *(("domain", "job", "sitemaps"), ("domain", "sitemaps"), ("sitemaps",)),
                 *(("domain", "job", "images"), ("domain", "images"), ("images",)),
+                *(("domain", "job", "checks"), ("domain", "checks"), ("checks",)),
                 *(("domain", "job", "failed"), ("domain", "failed"), ("failed",), ("domain", "job"), ("domain",), ()),
             ),
             frozenset({"first_domain", "last_domain"}),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.model.outcome import UrlState  # it needs ada-url, which the client does without
 
 _KINDS: Final = ("discovery", "refresh")
-RESOURCES: Final = ("page", "sitemap", "image")
+RESOURCES: Final = ("page", "sitemap", "image", "check")
 
 
 @record
@@ -208,7 +208,7 @@ class UrlFilter(ListFilter):
     reason: str | None = None
     """Of URLs that do not wait: the code of the reason, as in the summary of a job (`not_crawled`)."""
     resource: str | None = None
-    """page, sitemap, or image."""
+    """page, sitemap, image, or check."""
 
     def given(self) -> dict[str, object]:
         """Return the filters that are present, by the names of the query. Raises UsageError."""

@@ -100,6 +100,10 @@ class Spec(Body):
     """Fetch and store the images of its pages, wherever they are."""
     markdown: bool = False
     """Store the main content of its pages as Markdown, beside the crawl."""
+    links: bool = False
+    """Record the links of its pages, for reports of broken links, redirects and orphans."""
+    check_external: bool = False
+    """Check the targets of links that are out of scope, too: each is fetched once and not crawled. Records links as well."""
     types: _TYPES = Field(default=[])
     """What is archived beside HTML and plain text: `pdf`, `json`, `xml`, `text` (CSV, Markdown …), `feeds`, `office`, or `all` of them."""
 
@@ -126,6 +130,8 @@ class JobChange(Body):
     sitemaps: Sitemaps | None = None
     images: bool | None = None
     markdown: bool | None = None
+    links: bool | None = None
+    check_external: bool | None = None
     types: _TYPES | None = None
     robots: bool | None = None
     allow_private: bool | None = None

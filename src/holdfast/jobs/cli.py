@@ -267,6 +267,8 @@ def create(
     text: job_options.KeepText = False,
     images: job_options.StoreImages = False,
     markdown: job_options.StoreMarkdown = False,
+    links: job_options.RecordLinks = False,
+    check_external: job_options.CheckExternal = False,
     header: secret_options.Header = None,
     cookie: secret_options.Cookie = None,
     basic_auth: secret_options.BasicAuth = None,
@@ -317,6 +319,8 @@ def create(
         sitemaps=sitemaps,
         images=images,
         markdown=markdown,
+        links=links,
+        check_external=check_external,
         types=types,
         parser=parser,
     )

@@ -81,6 +81,8 @@ KEYS: Final[Mapping[str, Callable[[str], object]]] = {
     "sitemaps": _optional(_sitemaps),
     "images": _optional(DOMAIN_KEYS["is_active"]),
     "markdown": _optional(DOMAIN_KEYS["is_active"]),
+    "links": _optional(DOMAIN_KEYS["is_active"]),
+    "check_external": _optional(DOMAIN_KEYS["is_active"]),
     "types": _optional(_types),
     "robots": _optional(DOMAIN_KEYS["is_active"]),
     "allow_private": _optional(DOMAIN_KEYS["is_active"]),

@@ -552,6 +552,8 @@ class JobOptions(TypedDict, total=False):
     refresh: bool
     sitemaps: str | None
     images: bool
+    links: bool
+    check_external: bool
     types: list[str]
 
 
@@ -573,6 +575,8 @@ class JobChanges(TypedDict, total=False):
     refresh: bool | None
     sitemaps: str | None
     images: bool | None
+    links: bool | None
+    check_external: bool | None
     types: list[str] | None
     robots: bool | None
     allow_private: bool | None

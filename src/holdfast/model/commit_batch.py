@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.image import FetchedImage, ImageLink
 from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.page_links import LinkFacts
 from holdfast.model.proxy import ProxyUse
 
 
@@ -23,10 +24,14 @@ class Resource(StrEnum):
     SITEMAP = "sitemap"
     """A sitemap, an index of sitemaps, or a feed."""
     IMAGE = "image"
+    CHECK = "check"
+    """Anything: it is out of scope, and fetched once for the links to it. Nothing of it is parsed, followed or kept."""
 
 
 IMAGE_PRIORITY: Final = 0
 """The priority of images in the frontier, below that of all pages: they have a lane of their own, which is read by this number."""
+CHECK_PRIORITY: Final = 1
+"""The priority of checks: that of the pages that come last."""
 
 
 class FrontierItem(NamedTuple):
@@ -174,6 +179,8 @@ class UrlOutcome:
     """What the URL of an image led to."""
     image_links: tuple[ImageLink, ...] = ()
     """The images of a page, if the job stores them."""
+    link_facts: LinkFacts | None = None
+    """The links of a page, or that it is none. None: the job does not record links."""
 
 
 @dataclass(slots=True)

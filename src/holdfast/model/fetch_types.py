@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from holdfast.model.content_type import ContentGroup
 from holdfast.model.outcome import Outcome
+from holdfast.model.page_links import LinkKind
 from holdfast.model.proxy import ProxyFault, ProxyRoute, ProxyUse
 from holdfast.model.request_secrets import SecretHeaders
 
@@ -111,6 +112,16 @@ class Anchor(NamedTuple):
     rel: str
 
 
+class FoundLink(NamedTuple):
+    """A link of a page, as a job records it."""
+
+    href: str
+    """As written, without white space around it; with its fragment, or only a fragment."""
+    text: str
+    rel: str
+    kind: LinkKind
+
+
 class FoundImage(NamedTuple):
     """An image of a page, with what the page says of it."""
 
@@ -173,6 +184,12 @@ class ParsedPage:
     """Links with their texts, in page order, also repeated ones and rel=nofollow. Only if they are asked for: a crawl needs none."""
     anchors_cut: int = 0
     """Anchors beyond the limit of a page."""
+    found_links: list[FoundLink] = field(default_factory=list)
+    """Links as records. Only if they are asked for."""
+    found_links_cut: int = 0
+    """Of these, those beyond the limit of a page."""
+    places: list[str] | None = None
+    """Ids that links can name, if links are asked for; None: they are not known."""
     found_images: list[FoundImage] = field(default_factory=list)
     """Images as records, one for each element. Only if they are asked for; `images` has all URLs of all elements."""
 

@@ -122,6 +122,10 @@ class JobSpec:
     """Fetch and store the images of its pages."""
     markdown: bool = False
     """Store the main content of its pages as Markdown."""
+    links: bool = False
+    """Record the links of its pages."""
+    check_external: bool = False
+    """Check the targets of links that are out of scope, too, without crawling them. Links are recorded then."""
     types: tuple[ContentGroup, ...] = ()
     """Content that is crawled and archived beside HTML and plain text."""
 
@@ -129,6 +133,11 @@ class JobSpec:
         """The parsers for its pages on a domain that has the parser `of_domain`; none if pages are not archived."""
         wanted = (self.parser or of_domain, MARKDOWN if self.markdown else None)
         return tuple(dict.fromkeys(name for name in wanted if name)) if self.archive else ()
+
+    @property
+    def records_links(self) -> bool:
+        """Whether the links of its pages are recorded."""
+        return self.links or self.check_external
 
     def as_json(self) -> dict[str, Any]:
         """The JSON to store."""

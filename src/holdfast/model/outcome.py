@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     NO_SITEMAP = "no_sitemap"
     """There is none where sitemaps are by custom."""
     IMAGE = "image"
+    CHECKED = "checked"
+    """What a link out of scope leads to is there."""
     BAD_IMAGE = "bad_image"
     """What the URL of an image led to is none, or is too large, damaged or too costly to decode."""
     REDIRECT = "redirect"
@@ -66,6 +68,8 @@ class Outcome(StrEnum):
     NOFOLLOW = "nofollow"
     IMAGE_LIMIT = "image_limit"
     """The job has as many images of this host as it may have."""
+    CHECK_LIMIT = "check_limit"
+    """The job has checked as many links to this host as it may."""
     FOLDED = "folded"
     PAGINATION = "pagination"
     OTHER_DOMAIN = "other_domain"
@@ -135,6 +139,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.SITEMAP: _ANSWERED,
     Outcome.NO_SITEMAP: Treatment(UrlState.DONE, verdict=ProxyVerdict.SUCCESS),
     Outcome.IMAGE: _ANSWERED,
+    Outcome.CHECKED: _ANSWERED,
     Outcome.BAD_IMAGE: _ANSWERED,
     Outcome.REDIRECT: _ANSWERED,
     Outcome.REDIRECT_LOOP: _ANSWERED._replace(state=UrlState.FAILED),
@@ -171,6 +176,7 @@ TREATMENT: Final[dict[Outcome, Treatment]] = {
     Outcome.TRAP: _DENIED,
     Outcome.URL_REFUSED: _DENIED,
     Outcome.IMAGE_LIMIT: _DENIED,
+    Outcome.CHECK_LIMIT: _DENIED,
     Outcome.NOFOLLOW: _DENIED,
     Outcome.FOLDED: _DENIED,
     Outcome.PAGINATION: _DENIED,

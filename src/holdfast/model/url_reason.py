@@ -23,7 +23,7 @@ NOT_LEFT_OUT: Final = frozenset(
     map(
         str,
         (
-            *(Outcome.OK, Outcome.NOT_MODIFIED, Outcome.SITEMAP, Outcome.NO_SITEMAP, Outcome.IMAGE),
+            *(Outcome.OK, Outcome.NOT_MODIFIED, Outcome.SITEMAP, Outcome.NO_SITEMAP, Outcome.IMAGE, Outcome.CHECKED),
             *(Outcome.REDIRECT, Outcome.NO_HTTPS, Outcome.OTHER_DOMAIN),
         ),
     )
@@ -39,6 +39,8 @@ NOT_RETRIED: Final[Mapping[str, str]] = {
     Outcome.NOT_MODIFIED: _PAGE,
     Outcome.IMAGE: "it is stored; `holdfast crawl --job NAME --again` fetches it again",
     Outcome.IMAGE_LIMIT: "`images.max_per_host` limits it; `holdfast crawl --job NAME --again` with a larger one fetches more",
+    Outcome.CHECKED: "the link to it works; `holdfast crawl --job NAME --again` checks it again",
+    Outcome.CHECK_LIMIT: "`crawl.checks_per_host` limits it; `holdfast crawl --job NAME --again` with a larger one checks more",
     Outcome.SITEMAP: "it is read; `holdfast crawl --job NAME --again` reads it again",
     Outcome.NO_SITEMAP: "nothing says that there is a sitemap; `holdfast crawl --job NAME --again` asks again",
     Outcome.REDIRECT: "it redirects, and its target is a URL of its own; retry that one",

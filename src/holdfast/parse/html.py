@@ -28,6 +28,7 @@ from holdfast.parse.html_tokens import (
     unique_hrefs,
 )
 from holdfast.parse.images import find_images
+from holdfast.parse.links import find_links, find_places
 
 MAX_TITLE: Final = 1000
 MAX_DESCRIPTION: Final = 5000
@@ -97,9 +98,10 @@ def parse_page(
     links_per_page: int = 1000,
     anchors: bool = False,
     images: bool = False,
+    links: bool = False,
 ) -> ParsedPage:
     """Parse a page: HTML, or text by its content type. URLs are as written, not resolved. `anchors`: also the texts of links;
-    `images`: also the images as records.
+    `images`: also the images as records; `links`: also the links, with the places that links can name.
 
     Before: it is neither a PDF nor binary."""
     encoded = charset.detect(body, content_type)
@@ -111,7 +113,7 @@ def parse_page(
         markup = body[encoded.bom_length :] if encoded.bom_length else body
         if encoded.name != charset.UTF8:
             markup = charset.decode(markup, encoded.name).encode("utf-8", "replace")
-        parsed = parse_html(markup, links_per_page=links_per_page, anchors=anchors, images=images)
+        parsed = parse_html(markup, links_per_page=links_per_page, anchors=anchors, images=images, links=links)
         if not parsed.text:
             parsed.content_hash = content_hash(None, "", body)
     parsed.charset = encoded.name
@@ -132,7 +134,9 @@ def _elements(tree: LexborHTMLParser) -> dict[str, list[LexborNode]]:
     return found
 
 
-def parse_html(body: bytes, *, links_per_page: int, anchors: bool = False, images: bool = False) -> ParsedPage:
+def parse_html(
+    body: bytes, *, links_per_page: int, anchors: bool = False, images: bool = False, links: bool = False
+) -> ParsedPage:
     """Parse HTML. `body` is UTF-8; invalid bytes are replaced. The caller adds the charset and the directives of X-Robots-Tag."""
     tree = LexborHTMLParser(body, options=_WITHOUT_EVENTS)
     elements = _elements(tree)
@@ -142,13 +146,13 @@ def parse_html(body: bytes, *, links_per_page: int, anchors: bool = False, image
     parsed.title = _title(elements["title"])
     parsed.content_language = ((tree.root and tree.root.attributes.get("lang")) or "").strip() or None
     parsed.base = _base(elements["base"])
-    links = _read_links(elements["a"], parsed, links_per_page)
+    read = _read_links(elements["a"], parsed, links_per_page)
     if anchors:
         _read_anchors(elements["a"], parsed, links_per_page)
     _read_link_elements(elements["link"], parsed)
     frames = _frames(elements["frame"], elements["script"], refreshes)
     parsed.frames = frames[:links_per_page]
-    parsed.links_found = links.found(frames, parsed.alternates, (parsed.canonical,) if parsed.canonical else ())
+    parsed.links_found = read.found(frames, parsed.alternates, (parsed.canonical,) if parsed.canonical else ())
     _collect_images(elements["img"], elements["source"], image_hrefs)
     parsed.images = unique_hrefs(image_hrefs) if image_hrefs else []
     if images:
@@ -161,6 +165,16 @@ def parse_html(body: bytes, *, links_per_page: int, anchors: bool = False, image
             links=elements["link"],
             scripts=elements["script"],
         )
+    if links:
+        parsed.found_links, parsed.found_links_cut = find_links(
+            elements["a"],
+            frames=_frames(elements["frame"], elements["script"], []),
+            refreshes=refreshes,
+            links=elements["link"],
+            images=parsed.images if images else (),
+            limit=links_per_page,
+        )
+        parsed.places = find_places(tree)
     password = _password_field(elements["input"])
     # Last, since it takes elements out of the tree.
     parsed.text = _visible_text(tree, elements["script"])

@@ -5,7 +5,8 @@ Owns parsed pages as JSON. The rule: `parse/child_loop` serves; nothing is kept 
 
 from typing import Any
 
-from holdfast.model.fetch_types import Anchor, FoundImage, ParsedPage
+from holdfast.model.fetch_types import Anchor, FoundImage, FoundLink, ParsedPage
+from holdfast.model.page_links import LinkKind
 from holdfast.parse.child_loop import serve
 from holdfast.parse.html import parse_page
 
@@ -25,8 +26,10 @@ def from_json(reply: dict[str, Any]) -> ParsedPage:
     """Decode a parsed page from the pipe."""
     anchors = [Anchor(*one) for one in reply["anchors"]]
     images = [FoundImage(*one) for one in reply["found_images"]]
+    links = [FoundLink(href, text, rel, LinkKind(kind)) for href, text, rel, kind in reply["found_links"]]
     content_hash = bytes.fromhex(reply["content_hash"])
-    return ParsedPage(**reply | {"content_hash": content_hash, "anchors": anchors, "found_images": images})
+    made = {"content_hash": content_hash, "anchors": anchors, "found_images": images, "found_links": links}
+    return ParsedPage(**reply | made)
 
 
 if __name__ == "__main__":

@@ -54,11 +54,12 @@ class PageParser:
         before_waiting: Callable[[], None] | None = None,
         anchors: bool = False,
         images: bool = False,
+        links: bool = False,
         pdf_text: bool = True,
     ) -> ParsedPage:
         """Parse a page. If only the fallback scan could read it, `problem` of the result says why. `anchors`: also the texts of links;
-        `images`: also the images as records, of which the fallback scan finds none; `pdf_text`: also the text of a PDF, which takes most
-        of the time.
+        `images`: also the images as records, and `links`: also the links, of which the fallback scan finds none; `pdf_text`: also the text
+        of a PDF, which takes most of the time.
 
         A safe page is parsed at once; `before_waiting` is called before the call waits for a child process. What is neither a PDF nor
         text has no text and no links.
@@ -83,6 +84,7 @@ class PageParser:
                 links_per_page=self._links_per_page,
                 anchors=anchors,
                 images=images,
+                links=links,
             )
         if before_waiting is not None:
             before_waiting()
@@ -92,6 +94,7 @@ class PageParser:
             "links_per_page": self._links_per_page,
             "anchors": anchors,
             "images": images,
+            "links": links,
         }
         reply = await self.processes[assess].parse(body, request)
         if isinstance(reply, ParsedPage):

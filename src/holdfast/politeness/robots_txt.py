@@ -361,6 +361,8 @@ ANSWERS: Final[dict[Outcome, RobotsAnswer]] = {
     Outcome.IMAGE: RobotsAnswer.UNREACHABLE,
     Outcome.BAD_IMAGE: RobotsAnswer.UNREACHABLE,
     Outcome.IMAGE_LIMIT: RobotsAnswer.UNREACHABLE,
+    Outcome.CHECKED: RobotsAnswer.UNREACHABLE,
+    Outcome.CHECK_LIMIT: RobotsAnswer.UNREACHABLE,
     Outcome.SITEMAP: RobotsAnswer.UNREACHABLE,
     Outcome.NO_SITEMAP: RobotsAnswer.UNREACHABLE,
     Outcome.ROBOTS_DENIED: RobotsAnswer.UNREACHABLE,

@@ -128,6 +128,12 @@ class Crawl(Group):
         description="Steps along a pagination, which do not count as depth; a chain of them ends there. After 3 pages in a row "
         "without any other new URL they count.",
     )
+    checks_per_host: Count = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Links to a host out of scope that a job checks (`--check-external`).",
+    )
     links_per_page: Count = Field(default=1000, ge=1, le=100_000, description="Links of a page that are followed.")
     discovered_per_second: Count = Field(
         default=100,

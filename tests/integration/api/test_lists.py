@@ -14,6 +14,8 @@ LISTS = {
     "/api/domains": 4,
     "/api/pages": 1,
     "/api/items": 2,
+    "/api/links/in?url=https://example.com/a": 1,
+    "/api/links/orphans?job=default": 1,
     "/api/frontier/urls": 5,
     "/api/tasks": 5,
     "/api/batches": 1,

@@ -57,6 +57,10 @@ COMMANDS = [
     ["top-domains"],
     ["recalculate-priorities"],
     *(["domains", name] for name in ("status", "info", "set", "reset", "unblock", "top", "priorities")),
+    *(
+        ["links", name]
+        for name in ("in", "out", "broken", "redirects", "orphans", "fragments", "unchecked", "top", "summary")
+    ),
     ["claims"],
     ["release-stuck-claims"],
     ["cleanup-stale-runs"],
@@ -303,6 +307,8 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli) -> None:
         "downgrade": ["base", "--yes"],
         "alerts acknowledge": ["1"],
         "explain": ["a.example"],
+        "links in": ["https://a.example/"],
+        "links out": ["https://a.example/"],
         "export": ["pages", "pages.csv"],
         "backfill": ["--check"],
         "crawl": ["a.example"],

@@ -138,6 +138,7 @@ def test_a_job_is_created_with_all_its_options(api: Api, ada: Browser, store: St
         robots="yes",
         archive="yes",
         text="yes",
+        links="yes",
         user_agent="ExampleBot/1.0",
         parser="product",
         schedule="6h",
@@ -167,6 +168,8 @@ def test_a_job_is_created_with_all_its_options(api: Api, ada: Browser, store: St
         "allow_private": False,
         "refresh": False,
         "images": False,
+        "links": True,
+        "check_external": False,
         "user_agent": "ExampleBot/1.0",
         "parser": "product",
     }

@@ -43,7 +43,9 @@ class Site:
             self.connection.execute("UPDATE job_domains SET waiting = waiting + 1, done = done - 1")
             self.connection.execute("UPDATE domains SET frontier_size = frontier_size + 1")
         ref = ArchiveRef("w1/1.warc.gz", self.number, 9, b"d" * 32)
-        page = PageRow(304 if outcome is Outcome.NOT_MODIFIED else 200, archive=ref, parsers=(parser,) if parser else ())
+        page = PageRow(
+            304 if outcome is Outcome.NOT_MODIFIED else 200, archive=ref, parsers=(parser,) if parser else ()
+        )
         self.crawl.commit(self.claim, [self.crawl.outcome(url, outcome, page=page)])
         return ref
 

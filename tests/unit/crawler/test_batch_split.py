@@ -6,6 +6,7 @@ from holdfast.crawler.batch_writer import mark_unstorable, split_batch
 from holdfast.errors import StoreError
 from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PageRow, PolitenessClocks, UrlOutcome, VisitPart
 from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.page_links import LinkFacts, PageLinks
 
 
 def outcome(name: str) -> UrlOutcome:
@@ -89,10 +90,12 @@ def test_the_last_one_is_not_split() -> None:
 
 def test_the_page_that_cannot_be_stored_fails_with_the_reason() -> None:
     batch = CommitBatch(9, [part(1, "a")])
+    batch.parts[0].outcomes[0].link_facts = LinkFacts(PageLinks(()))
     mark_unstorable(batch, "invalid byte sequence")
     (one,) = batch.parts[0].outcomes
     assert (one.outcome, one.state, one.page, one.retry_in) == (Outcome.BAD_RESPONSE, UrlState.FAILED, None, None)
     assert one.reason == "cannot be stored: invalid byte sequence"
+    assert one.link_facts is None
     assert batch.parts[0].found == []
 
 

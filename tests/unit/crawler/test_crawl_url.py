@@ -74,6 +74,7 @@ class Walk:
             gate=gate,
             fetcher=cast("Any", SimpleNamespace(settle=self._settle)),
             links=links,
+            recorder=None,
             follow=True,
             sitemaps=SitemapFinder(links, wanted=False),
             image_budget=ImageBudget(0, 0),

@@ -19,6 +19,7 @@ NOT_ASKED = {
     Outcome.PAGINATION,
     Outcome.OTHER_DOMAIN,
     Outcome.IMAGE_LIMIT,
+    Outcome.CHECK_LIMIT,
 }
 
 

@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 
 from holdfast.api.app_services import Services
 from holdfast.api.forms import Form, query_form, read_form
-from holdfast.api.pagination import decode_list_cursor
+from holdfast.api.pagination import CursorText, decode_list_cursor
 from holdfast.api.request_types import INTEGER
 from holdfast.control.explain_lines import job_lines, robots_line, url_lines
 from holdfast.dashboard.lists import ROWS, read_list
@@ -18,6 +18,9 @@ from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
 from holdfast.errors import NotFound, UsageError
 from holdfast.items.records import ItemFilter
+from holdfast.links.records import LinkPlace
+from holdfast.links.service import COUNTED
+from holdfast.model.cursor import decode_cursor
 from holdfast.model.outcome import Outcome
 from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
 from holdfast.search.records import SearchFilter
@@ -29,6 +32,8 @@ _HITS: Final = 20
 """Results on a page of the search."""
 _ITEMS: Final = 20
 """Items that are shown on the page of a URL."""
+_LINKING: Final = 10
+"""Pages that link to a URL that are shown on its page."""
 _DIFF: Final = {"+": "added", "-": "removed", "@": "place"}
 """Classes of the lines of a diff, by their first character."""
 _Url = Annotated[str, Query(min_length=1, max_length=4096)]
@@ -105,6 +110,7 @@ def page(context: Context, services: Services, url: _Url, job: _Job = None) -> R
         return context.page("pages/unknown.html", status=404, url=url, why=str(problem))
     facts = _facts(services, story.url, job)
     items = services.items.page(ItemFilter(story.url, job=job), limit=_ITEMS) if facts else None
+    linking, links_in = _links_in(services, story.url, job)
     return context.page(
         "pages/page.html",
         **_shared(story.url, job, facts, "facts"),
@@ -112,9 +118,20 @@ def page(context: Context, services: Services, url: _Url, job: _Job = None) -> R
         entries=[(entry, job_lines(entry, story.now)) for entry in story.entries if job in (None, entry.job)],
         attempts=story.attempts,
         items=items,
+        linking=linking,
+        links_in=links_in,
+        counted=COUNTED,
         item_address=item_address,
         summary=summary,
     )
+
+
+def _links_in(services: Services, url: str, job: str | None) -> tuple[int, list[LinkPlace]]:
+    """How many pages link to a URL, and the links on some of them; none for a job that does not exist."""
+    try:
+        return services.links.glance(url, job, limit=_LINKING)
+    except NotFound:
+        return 0, []
 
 
 def _facts(services: Services, url: str, job: str | None) -> list[PageFacts]:
@@ -158,6 +175,22 @@ def content(context: Context, services: Services, url: _Url, job: _Job = None) -
 def links(context: Context, url: _Url, job: _Job = None, version: _Version = None) -> Response:
     """The links on the page, from the archive."""
     return _source(context, url, job or None, "links", version)
+
+
+@router.get("/pages/incoming")
+def incoming(context: Context, services: Services, url: _Url, job: _Job = None, cursor: CursorText = None) -> Response:
+    """The links on other pages to a URL."""
+    job = job or None
+    found = services.links.incoming(url, job, after=decode_cursor(cursor, int, bytes), limit=ROWS)
+    return context.page(
+        "pages/incoming.html",
+        **_shared(url, job, _facts(services, url, job), "incoming"),
+        places=found.rows,
+        linking=services.links.glance(url, job)[0],
+        counted=COUNTED,
+        next_page=context.next_page(found.next),
+        first_page=context.with_query(cursor=None) if cursor else "",
+    )
 
 
 @router.get("/pages/source")

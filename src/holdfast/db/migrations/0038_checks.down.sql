@@ -1,0 +1,1 @@
+DROP INDEX url_frontier_checks;
