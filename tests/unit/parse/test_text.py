@@ -81,6 +81,11 @@ def test_an_article() -> None:
     assert article() == found
 
 
+def test_stated_texts_are_clean() -> None:
+    found = extract_document("<title>a\u202eb\x1b[2J</title><meta name=author content='\u2066\u200b'>".encode(), URL)
+    assert (found.title, found.author) == ("ab[2J", None)
+
+
 def test_a_page_without_content_has_that_of_its_structured_data() -> None:
     stated = html.escape(STORY)
     assert (

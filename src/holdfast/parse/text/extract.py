@@ -52,16 +52,21 @@ def extract_from_tree(tree: LexborHTMLParser, url: str) -> Document:
     return Document(
         markdown=rendered.markdown,
         text=rendered.text,
-        title=hints.title or next((block.text for block in blocks if block.level == 1), None),
-        author=hints.author,
+        title=_line(hints.title) or next((block.text for block in blocks if block.level == 1), None),
+        author=_line(hints.author),
         published=hints.published,
         language=hints.language,
-        site_name=hints.site_name,
+        site_name=_line(hints.site_name),
         kind=judge_kind(page),
         headings=tuple(rendered.headings),
         blocks=tuple(rendered.blocks),
         extractor=VERSION,
     )
+
+
+def _line(text: str | None) -> str | None:
+    """Return a stated text without invisible marks; None: nothing is left."""
+    return " ".join(clean(text).split()) or None if text else None
 
 
 def judge_kind(page: tuple[float, ...]) -> PageKind:
