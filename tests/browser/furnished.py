@@ -73,6 +73,8 @@ PATHS: Final = (
     "/pages",
     "/pages/page?url={url}",
     "/pages/text?url={url}",
+    "/pages/content?url={url}",
+    "/documents?q=page",
     "/pages/links?url={url}",
     "/pages/source?url={url}",
     "/pages/changes?url={url}",

@@ -552,6 +552,7 @@ class JobOptions(TypedDict, total=False):
     refresh: bool
     sitemaps: str | None
     images: bool
+    markdown: bool
     links: bool
     check_external: bool
     types: list[str]
@@ -575,6 +576,7 @@ class JobChanges(TypedDict, total=False):
     refresh: bool | None
     sitemaps: str | None
     images: bool | None
+    markdown: bool | None
     links: bool | None
     check_external: bool | None
     types: list[str] | None

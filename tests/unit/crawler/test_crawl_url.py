@@ -67,7 +67,7 @@ class Walk:
             agent="Holdfast/1",
             allow_private=False,
             secrets=None,
-            parser=None,
+            parsers=(),
             robots_final=frozenset(),
             robots=cast("Any", SimpleNamespace(get=self._robots, token="Holdfast", postponed=0)),
             slots=cast("Any", SimpleNamespace(start_request=lambda: self.steps.append("start"), open_extra_slot=None)),

@@ -115,7 +115,7 @@ def test_an_unknown_parser_is_told_with_what_there_is() -> None:
     failed = registry.find("ama\nzon")
     assert isinstance(failed, ParseFailed)
     assert failed.kind is FailureKind.UNKNOWN_PARSER
-    assert failed.reason.startswith("no parser is called 'ama zon'; there are: generic, product")
+    assert failed.reason.startswith("no parser is called 'ama zon'; there are: generic, markdown, product")
 
 
 class Right:
