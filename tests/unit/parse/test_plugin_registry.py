@@ -30,6 +30,7 @@ def test_the_built_in_parsers_are_there() -> None:
     registry = discover()
     assert {name for name, source in registry.sources.items() if source.kind is SourceKind.BUILT_IN} == {
         "generic",
+        "markdown",
         "product",
     }
     assert {source.isolation_group for source in registry.sources.values() if source.kind is SourceKind.BUILT_IN} == {
