@@ -163,7 +163,7 @@ class SectionedGroup(Group):
         options = [option for option in self.get_params(ctx) if option.name not in _COMPLETION_OPTIONS]
         records = [record for option in options if (record := option.get_help_record(ctx))]
         console.print(_panel("Options, before or after the command", records, width))
-        hint = "`holdfast COMMAND --help` has examples; `--install-completion` completes commands in your shell."
+        hint = "`COMMAND --help` has examples; `--install-completion` completes commands."
         for text in (hint, self.note, self.epilog or ""):
             console.print(Padding(Text(text), (1, 1, 0, 1)))
 

@@ -49,7 +49,8 @@ def search(
 
     Examples:
         holdfast search annual report
-        holdfast search '"annual report" OR title:balance' --domain example.com --since 2026-01-01
+        holdfast search '"annual report" OR title:balance' --domain example.com
+        holdfast search report --language en --since 2026-01-01
         holdfast search --rebuild
     """
     query = " ".join(words or ())

@@ -168,6 +168,7 @@ def test_a_job_is_created_with_all_its_options(api: Api, ada: Browser, store: St
         "allow_private": False,
         "refresh": False,
         "images": False,
+        "markdown": False,
         "links": True,
         "check_external": False,
         "user_agent": "ExampleBot/1.0",

@@ -37,7 +37,7 @@ _PAGE_TYPES: Final[Mapping[object, str]] = {
 _PAGE: Final = {
     field.name: _PAGE_TYPES[field.type]
     for field in fields(PageRow)
-    if field.name not in {"archive", "text", "parser", "status"}
+    if field.name not in {"archive", "text", "parsers", "status"}
 }
 """Fields of a page, which are columns of `crawled_pages`."""
 _OWN: Final = {
