@@ -42,6 +42,7 @@ _LEFT_OUT = """
 _BEGIN_WALK = """
 () => {
   const main = document.getElementById("content");
+  main.querySelectorAll("details.ask").forEach((asks) => { asks.open = true; });
   const shows = (element) => element.checkVisibility({ visibilityProperty: true });
   window.walk = { problems: [], forms: [], last: null, count: 0 };
   document.addEventListener("focusin", ({ target }) => {
@@ -67,7 +68,7 @@ _BEGIN_WALK = """
     .filter((element) => shows(element) && element.type !== "hidden" && !element.disabled).length;
 }
 """
-"""Notes what gets the focus, and returns how many controls there are."""
+"""Opens the questions before an action, notes what gets the focus, and returns how many controls there are."""
 _IS_INSIDE = """
 () => document.hasFocus() && document.activeElement !== document.body && document.getElementById("content").contains(document.activeElement)
 """

@@ -69,7 +69,7 @@ def test_the_first_priority_and_among_equals_who_was_used_least_recently(databas
     used(pools, two, "2 minutes")
     found = service(database).next(NAME)
     assert (found.proxy_id, found.use, found.usable, found.direct) == (two, "pool", 3, False)
-    assert found.why.startswith("Of those of its pool")
+    assert found.why.startswith("Of the usable proxies of the pool")
     assert found.proxy_id == as_the_engine_would(pools, ProxyRules())
     proxy_pools.edit(pools.connection, NAME, two, actor="ann", on=False)
     pools.fails(one, 6)
