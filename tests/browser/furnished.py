@@ -6,7 +6,7 @@ Rows by the product's own functions where there are any: it takes a second, wher
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -18,27 +18,31 @@ from psycopg.types.json import Jsonb
 
 from holdfast.accounts.service import AccountService
 from holdfast.archive.image_store import FolderImageStore
+from holdfast.db import page_links
 from holdfast.db.connection import Database
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.model.auth import Role, Scope
-from holdfast.model.commit_batch import PageRow, UrlOutcome
+from holdfast.model.commit_batch import PageRow, UrlOutcome, VisitPart
 from holdfast.model.domain import Status
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.page_links import LinkFacts
 from holdfast.model.parse_result import Availability
 from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.model.task import TaskStatus
+from holdfast.model.url import url_key
 from holdfast.operations import queries as operations
 from holdfast.proxies.queries import proxies as proxy_queries
 from holdfast.proxies.queries.proxies import SealedProxy
 from holdfast.proxies.records import ProxyOptions
+from holdfast.search.service import SearchService
 from holdfast.settings import Web
 from tests.integration.archive.exchanges import exchange, writer
 from tests.support.accounts import WEAK
 from tests.support.crawled import Crawl
 from tests.support.factories import Store
-from tests.support.furnished import put_items
+from tests.support.furnished import put_document, put_items, put_links
 from tests.support.pools import Pools
 from tests.support.shop import Shop, product
 from tests.support.stored_images import put_images
@@ -285,6 +289,7 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
     connection.execute(
         "UPDATE domains SET images_found = images_stored + 2, crawl_depth_reached = 1 WHERE domain = 'shop.example'"
     )
+    _links_and_content(made)
     _other_domains(made)
     _tasks_and_products(made, names)
     _proxies(made, names)
@@ -293,6 +298,30 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
         connection.execute(figures)
     connection.execute("ANALYZE")
     return names
+
+
+def _links_and_content(made: Furnishing) -> None:
+    """What the shop's job records of links, two of them broken, and the main content of its articles, in the search index."""
+    connection, home = made.connection, "https://shop.example/"
+    (job,) = connection.execute(
+        """UPDATE crawl_jobs SET spec = spec || '{"links": true, "markdown": true}' WHERE name = 'shop' RETURNING id"""
+    ).fetchone() or (0,)
+    for number in range(6):
+        url = f"{home}article/{number}"
+        put_links(connection, url, home, f"{home}article/0", f"{home}article/{number + 1}", f"{home}news/2019")
+        text = made.name(
+            f"Article {number} of the shop: lamps, chairs and tables of this page, ready to be sent.", 2_000
+        )
+        put_document(connection, url, f"# Article {number}", text, title=made.name(f"Article {number}", 200))
+    broken = [
+        UrlOutcome(job, url_key(home + path), home + path, 0, outcome, UrlState.FAILED, reason=reason, status=status)
+        for path, outcome, status, reason in _FAILED
+    ]
+    for outcome in broken:
+        outcome.link_facts = LinkFacts(None)
+    (domain,) = connection.execute("SELECT id FROM domains WHERE domain = 'shop.example'").fetchone() or (0,)
+    page_links.record(connection, [VisitPart(domain, 1, broken)])
+    SearchService(made.database, made.archive.parent).update()
 
 
 def _printable(text: str) -> str:
@@ -430,7 +459,9 @@ def _other_domains(made: Furnishing) -> None:
     if made.text:
         made.job(made.name("", 80), "cancelled")
     made.job("forum", "failed")
-    made.job("weekly-report", schedule="7d", next_run_at="2031-01-05T03:00:00Z").seed("https://report.example/")
+    made.job("weekly-report", schedule="7d", next_run_at=datetime.now(UTC) + timedelta(days=3, hours=5)).seed(
+        "https://report.example/"
+    )
     default = made.store
     default.seed("blocked.example", "limits.example", "gone.example")
     for name, status in (

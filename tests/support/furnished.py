@@ -50,9 +50,9 @@ def put_links(connection: Connection, url: str, *targets: str) -> None:
         page_links.record(connection, [VisitPart(domain_id, 1, [row])])
 
 
-def put_document(connection: Connection, url: str, *blocks: str) -> None:
+def put_document(connection: Connection, url: str, *blocks: str, title: str | None = None) -> None:
     """The main content of a page that was crawled, as if it had been extracted."""
-    row = document_row(extracted(*blocks))
+    row = document_row(extracted(*blocks, title=title))
     assert row
     of_page = "SELECT domain_id, job_id, url_key, crawled_at FROM crawled_pages WHERE url_key = %s"
     for *key, fetched_at in connection.execute(of_page, (url_key(url),)).fetchall():
