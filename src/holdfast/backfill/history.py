@@ -26,6 +26,8 @@ _NOTHING: Final = frozenset(("", "none", "null", "nan", "nat", "-", "\\n"))
 _NUMBER: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]*)?")
 _MILLISECONDS: Final = 100_000_000_000
 """A time that is a greater number counts milliseconds since 1970, not seconds."""
+_DATE_DIGITS: Final = 8
+"""Digits of a date: 20260213."""
 _ERROR: Final = 400
 _CLOCK_TOLERANCE: Final = timedelta(days=1)
 _MAX_SHOWN: Final = 80
@@ -185,7 +187,9 @@ class HistoryReader:
         if given is None:
             return None
         try:
-            at = datetime.fromisoformat(given) if given.__class__ is str else _as_time(given)
+            # Python takes some milliseconds for a date of the year 1700: the ninth digit may be anything that separates date and time.
+            written = given.__class__ is str and not (len(given) > _DATE_DIGITS and given.isdecimal())
+            at = datetime.fromisoformat(given) if written else _as_time(given)
         except (ValueError, OverflowError):
             at = _as_time(given)
         if at is None:

@@ -73,6 +73,19 @@ def test_times_in_every_usual_form(given: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "at"),
+    [
+        # Python reads 17000101, any character, 1000.
+        ("1700010141000", datetime(2023, 11, 15, 1, 2, 21, tzinfo=UTC)),
+        ("20240213", datetime(2024, 2, 13, tzinfo=UTC)),
+    ],
+)
+def test_milliseconds_are_no_date_of_the_year_1700(given: str, at: datetime) -> None:
+    chunk = HistoryReader(NOW, registrable=False).read([row(crawled_at=given)])
+    assert chunk.domains["a.example"].first_at == at
+
+
+@pytest.mark.parametrize(
     ("facts", "reason"),
     [
         ({"domain": "not a domain"}, "not a domain"),
