@@ -72,7 +72,7 @@ def write_log(path: Path, rows: int, domains: int) -> None:
 
 
 def _rows(rows: int, domains: int) -> Iterator[tuple[object, ...]]:
-    chosen = random.Random(1)  # noqa: S311 — not for secrets
+    chosen = random.Random(1)
     for number in range(rows):
         which = chosen.randrange(_LARGE if number % 2 else domains)
         name = f"site-{which}.example"
