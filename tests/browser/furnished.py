@@ -6,7 +6,7 @@ Rows by the product's own functions where there are any: it takes a second, wher
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,10 @@ from psycopg.types.json import Jsonb
 
 from holdfast.accounts.service import AccountService
 from holdfast.archive.image_store import FolderImageStore
+from holdfast.crawler.document_rows import document_row
+from holdfast.db import documents
 from holdfast.db.connection import Database
+from holdfast.db.documents import DocumentKey
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.model.auth import Role, Scope
@@ -29,10 +32,14 @@ from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.parse_result import Availability
 from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.model.task import TaskStatus
+from holdfast.model.url import url_key
 from holdfast.operations import queries as operations
+from holdfast.parse.markdown import as_data
+from holdfast.parse.text.extract import extract_document
 from holdfast.proxies.queries import proxies as proxy_queries
 from holdfast.proxies.queries.proxies import SealedProxy
 from holdfast.proxies.records import ProxyOptions
+from holdfast.search.service import SearchService
 from holdfast.settings import Web
 from tests.integration.archive.exchanges import exchange, writer
 from tests.support.accounts import WEAK
@@ -74,7 +81,7 @@ PATHS: Final = (
     "/pages/page?url={url}",
     "/pages/text?url={url}",
     "/pages/content?url={url}",
-    "/documents?q=page",
+    "/documents?q=edition",
     "/pages/links?url={url}",
     "/pages/source?url={url}",
     "/pages/changes?url={url}",
@@ -387,6 +394,21 @@ def _crawl_shop(made: Furnishing) -> None:
         articles[1],
         *({"title": f"Review {number}", "stars": number, "by": "Ann"} for number in range(1, 6)),
     )
+    _store_documents(made, claim.domain_id, shop.job, articles[:5])
+
+
+def _store_documents(made: Furnishing, domain_id: int, job_id: int, urls: Sequence[str]) -> None:
+    """The main content of these pages, and the search index; one of them is not in it yet."""
+    for number, url in enumerate(urls):
+        note = (
+            f"{made.text[:2000]} It costs {12 + number} EUR, and we deliver the summer edition of it within three days."
+        )
+        _, body = made.page(f"Article {number}", f"{note}\nAsk us for a sample.", ["/article/9"])
+        row = document_row(as_data(extract_document(body, url)))
+        assert row is not None
+        if number == len(urls) - 1:
+            SearchService(made.database, made.archive.parent).update()
+        documents.put(made.connection, DocumentKey(domain_id, job_id, url_key(url)), row, datetime.now(UTC))
 
 
 def _edition(made: Furnishing, crawl: Crawl, urls: Sequence[str], edition: str) -> list[UrlOutcome]:

@@ -52,16 +52,16 @@ class DocumentService:
         seed = make_seed(url, rules=self.rules, registrable=self.registrable)
         with self.database.session() as connection:
             job_id = None if job is None else jobs.id_of(connection, job)
-            domain_id = domains.id_of(connection, seed.domain)
+            try:
+                domain_id = domains.id_of(connection, seed.domain)
+            except NotFound:
+                raise _unknown(seed.url, job) from None
             found = queries.find(connection, domain_id, seed.url_key, job_id)
             if found is not None:
                 return stored_document(found)
             known = pages.facts(connection, domain_id, seed.url_key, job_id)
             if not known:
-                where = "known" if job is None else f"known in job {job}"
-                raise NotFound(
-                    f"{seed.url} is not {where}: it was neither crawled nor found. `holdfast crawl {seed.url}` does."
-                )
+                raise _unknown(seed.url, job)
             page = known[0]
             document_id = _id(domain_id, jobs.id_of(connection, page.job), seed.url_key)
         return self._from_archive(page, document_id)
@@ -139,6 +139,13 @@ def stored_document(row: DocumentBody) -> Document:
 def _id(domain_id: int, job_id: int, url_key: bytes) -> str:
     """The id of a document, whether it is stored or not."""
     return f"{domain_id}-{job_id}-{url_key.hex()}"
+
+
+def _unknown(url: str, job: str | int | None) -> NotFound:
+    place = "" if job is None else f" by job {job}"
+    return NotFound(
+        f"{url} was not crawled{place}, and no page that was links to it. `holdfast crawl {url}` crawls it."
+    )
 
 
 def _why_empty(page: PageFacts, stored: StoredResponse) -> str:

@@ -88,7 +88,7 @@ def _service(ctx: typer.Context, *, rebuild: bool) -> "SearchService | RemoteSea
         return RemoteSearch(context.client)
     service = factories.search_service(context.settings, context.store())
     total = None if rebuild else service.status().waiting
-    with output.ProgressBar("Indexing", total, "document") as bar:
+    with output.ProgressBar("Indexing", total, "document", hidden=total == 0) as bar:
         try:
             (service.rebuild if rebuild else service.update)(lambda read: bar.show(read, read, total))
         except UnderWay as problem:

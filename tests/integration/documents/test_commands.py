@@ -63,8 +63,8 @@ def test_show_reads_the_archive_where_nothing_is_stored(both: Both) -> None:
         (NOINDEX, "asked not to be indexed (noindex)"),
         (PICTURE, "it is image/png, and content is taken from HTML"),
         (EMPTY, "its HTML has no text"),
-        (f"{HOME}never", "was neither crawled nor found"),
-        ("https://nowhere.example/", "nowhere.example"),
+        (f"{HOME}never", "was not crawled, and no page"),
+        ("https://nowhere.example/", "https://nowhere.example/ was not crawled"),
     ],
 )
 def test_show_says_why_there_is_no_content(both: Both, url: str, sentence: str) -> None:

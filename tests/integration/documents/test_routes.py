@@ -42,7 +42,7 @@ def test_the_route_of_a_document(documents: Documents, reader: httpx.Client) -> 
         ({"url": NOINDEX}, 404, "asked not to be indexed (noindex)"),
         ({"url": PICTURE}, 404, "it is image/png"),
         ({"url": EMPTY}, 404, "its HTML has no text"),
-        ({"url": f"{HOME}never"}, 404, "neither crawled nor found"),
+        ({"url": f"{HOME}never"}, 404, "was not crawled, and no page"),
         ({"url": HOME, "job": "absent"}, 404, "no job called 'absent'"),
         ({"url": "https://-bad-.com/"}, 422, "begins or ends with a hyphen"),
         ({}, 422, "url"),
