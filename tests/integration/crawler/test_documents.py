@@ -70,7 +70,7 @@ def test_a_kill_loses_no_document_and_the_site_is_decided_at_the_end(crawls: Cra
     assert all(5 <= (one.counted_pages or 0) <= PAGES + 1 for one in shown)
 
 
-def test_a_page_that_asks_not_to_be_indexed_has_no_document_any_more(crawls: Crawls, manual: Pages) -> None:
+def test_a_page_that_is_gone_or_asks_not_to_be_indexed_has_no_document_any_more(crawls: Crawls, manual: Pages) -> None:
     assert crawls.crawl(manual.url(), delay=0, markdown=True).completed
     assert manual.url("/3") in stored(crawls)
     search = SearchService(crawls.database, crawls.folder)
@@ -78,8 +78,10 @@ def test_a_page_that_asks_not_to_be_indexed_has_no_document_any_more(crawls: Cra
     assert search.search("xxxx").total == 1
     manual.answers["/3"] = page(3, head="<meta name=robots content='noindex, follow'>")
     manual.answers["/4"] = Page(page(4).body, headers={"Content-Type": "text/html", "X-Robots-Tag": "noindex"})
+    del manual.answers["/5"]
+    before = stored(crawls)
     assert crawls.crawl(manual.url(), delay=0, markdown=True, again=True).completed
-    assert set(fetched(crawls)) - set(stored(crawls)) == {manual.url("/3"), manual.url("/4")}
+    assert set(before) - set(stored(crawls)) == {manual.url(path) for path in ("/3", "/4", "/5")}
     search.update()
     assert search.search("xxxx").total == 0
     with pytest.raises(NotFound, match="noindex"):
