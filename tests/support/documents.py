@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
+
 from holdfast.crawler.document_rows import document_row
-from holdfast.db import items
+from holdfast.db import documents, items
 from holdfast.db.connection import Database
+from holdfast.db.documents import DocumentKey
 from holdfast.db.items import Due, PageKey, Parsed
 from holdfast.documents import queries
 from holdfast.documents.content import read_content
@@ -56,6 +59,15 @@ def extracted(
 HTML: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
 MENU: Final = "Home Docs Download"
 FOOTER: Final = "All rights reserved"
+
+
+def put_document(connection: psycopg.Connection, url: str, *blocks: str) -> None:
+    """The page has a document of these blocks, in each job that knows it."""
+    row = document_row(extracted(*blocks))
+    assert row
+    query = "SELECT domain_id, job_id, url_key, crawled_at FROM crawled_pages WHERE url_key = %s"
+    for *key, at in connection.execute(query, (url_key(url),)).fetchall():
+        documents.put(connection, DocumentKey(*key), row, at)
 
 
 class DocumentSite:

@@ -62,7 +62,7 @@ def main() -> None:
     child = os.fork()
     if child == 0:
         os.setsid()
-        lower_session_priority(NICE)
+        lower_session_priority()
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
         _prctl(_SET_CHILD_SUBREAPER, 1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

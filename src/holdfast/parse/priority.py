@@ -12,23 +12,25 @@ from typing import Final
 _ATTEMPTS: Final = 8
 _PAUSE: Final = 0.11
 """Seconds: the kernel allows one change in a tenth of a second, of all processes together."""
-_NICEST: Final = 19
+SESSION_NICE: Final = 5
+"""The niceness of the session: it has a quarter of what a session of fetching has. With less, on a busy machine, ordinary pages would reach
+the timeout of their parser, which is in seconds of the clock."""
 
 
 def lower_priority(by: int) -> None:
-    """Make this process nicer, and its session. After: they are, or the system does not allow it."""
+    """Make this process nicer by this much, and its session nice. After: they are, or the system does not allow it."""
     with suppress(OSError):
         os.nice(by)
-    lower_session_priority(by)
+    lower_session_priority()
 
 
-def lower_session_priority(to: int) -> None:
+def lower_session_priority() -> None:
     """Make the session of this process nice, if the system shares the processors among sessions."""
     for _ in range(_ATTEMPTS):
         try:
             group = os.open("/proc/self/autogroup", os.O_WRONLY)
             try:
-                os.write(group, b"%d" % min(to, _NICEST))
+                os.write(group, b"%d" % SESSION_NICE)
             finally:
                 os.close(group)
         except BlockingIOError:

@@ -15,6 +15,7 @@ from holdfast.control.export import COLUMNS
 from holdfast.db.connection import Database
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, NASTY, TEXT, Crawl, crawl_a_little, warc
+from tests.support.documents import put_document
 from tests.support.factories import Store
 from tests.support.furnished import put_items, put_links
 from tests.support.shop import Shop, product
@@ -164,6 +165,7 @@ def test_parquet_has_the_same_schema_whatever_is_in_it(cli: Cli, crawl: Crawl) -
     put_items(crawl.store.connection, HOME, {"name": "Lamp"})
     Shop(crawl.store.connection).see(1, product("Lamp"))
     put_links(crawl.store.connection, HOME, "https://example.com/a")
+    put_document(crawl.store.connection, HOME, "# A title", "A text.")
     for kind in COLUMNS:
         job = [] if kind == "products" else ["--job", "default"]
         assert cli("export", kind, f"all-{kind}.parquet").code == 0
@@ -234,7 +236,10 @@ def test_a_link_is_followed_not_replaced(cli: Cli, crawl: Crawl) -> None:
             "'pages.xml' must end in .jsonl, .csv or .parquet, the format of the file;",
         ),
         (["pages", "pages"], "'pages' must end in .jsonl"),
-        (["videos", "x.csv"], "'videos' cannot be exported; choose one of: pages, urls, items, products, log, links."),
+        (
+            ["videos", "x.csv"],
+            "'videos' cannot be exported; choose one of: pages, urls, documents, items, products, log, links.",
+        ),
         (["urls", "x.csv", "--text"], "A text is for pages only; nothing else has one."),
         (["pages", "nowhere/x.csv"], "There is no folder 'nowhere' to write to."),
         (["pages", "folder.csv"], "'folder.csv' is not a file that could be replaced."),

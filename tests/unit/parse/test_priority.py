@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.parse.priority import SESSION_NICE
+
 _PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -24,4 +26,4 @@ def test_a_process_and_its_session_are_nicer() -> None:
     )
     process, session = done.stdout.split()
     assert process == "3"
-    assert session == ("3" if Path("/proc/self/autogroup").exists() else "none")
+    assert session == (str(SESSION_NICE) if Path("/proc/self/autogroup").exists() else "none")
