@@ -18,8 +18,10 @@ from psycopg.types.json import Jsonb
 
 from holdfast.accounts.service import AccountService
 from holdfast.archive.image_store import FolderImageStore
-from holdfast.db import page_links
+from holdfast.crawler.document_rows import document_row
+from holdfast.db import documents, page_links
 from holdfast.db.connection import Database
+from holdfast.db.documents import DocumentKey
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.model.auth import Role, Scope
@@ -33,6 +35,8 @@ from holdfast.model.proxy import Protocol, ProxyMode, ProxyServer
 from holdfast.model.task import TaskStatus
 from holdfast.model.url import url_key
 from holdfast.operations import queries as operations
+from holdfast.parse.markdown import as_data
+from holdfast.parse.text.extract import extract_document
 from holdfast.proxies.queries import proxies as proxy_queries
 from holdfast.proxies.queries.proxies import SealedProxy
 from holdfast.proxies.records import ProxyOptions
@@ -42,7 +46,7 @@ from tests.integration.archive.exchanges import exchange, writer
 from tests.support.accounts import WEAK
 from tests.support.crawled import Crawl
 from tests.support.factories import Store
-from tests.support.furnished import put_document, put_items, put_links
+from tests.support.furnished import put_items, put_links
 from tests.support.pools import Pools
 from tests.support.shop import Shop, product
 from tests.support.stored_images import put_images
@@ -78,7 +82,7 @@ PATHS: Final = (
     "/pages/page?url={url}",
     "/pages/text?url={url}",
     "/pages/content?url={url}",
-    "/documents?q=page",
+    "/documents?q=edition",
     "/pages/links?url={url}",
     "/pages/source?url={url}",
     "/pages/changes?url={url}",
@@ -289,7 +293,7 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
     connection.execute(
         "UPDATE domains SET images_found = images_stored + 2, crawl_depth_reached = 1 WHERE domain = 'shop.example'"
     )
-    _links_and_content(made)
+    _record_links(made)
     _other_domains(made)
     _tasks_and_products(made, names)
     _proxies(made, names)
@@ -300,8 +304,8 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
     return names
 
 
-def _links_and_content(made: Furnishing) -> None:
-    """What the shop's job records of links, two of them broken, and the main content of its articles, in the search index."""
+def _record_links(made: Furnishing) -> None:
+    """What the shop's job records of links, one of them broken."""
     connection, home = made.connection, "https://shop.example/"
     (job,) = connection.execute(
         """UPDATE crawl_jobs SET spec = spec || '{"links": true, "markdown": true}' WHERE name = 'shop' RETURNING id"""
@@ -309,10 +313,6 @@ def _links_and_content(made: Furnishing) -> None:
     for number in range(6):
         url = f"{home}article/{number}"
         put_links(connection, url, home, f"{home}article/0", f"{home}article/{number + 1}", f"{home}news/2019")
-        text = made.name(
-            f"Article {number} of the shop: lamps, chairs and tables of this page, ready to be sent.", 2_000
-        )
-        put_document(connection, url, f"# Article {number}", text, title=made.name(f"Article {number}", 200))
     broken = [
         UrlOutcome(job, url_key(home + path), home + path, 0, outcome, UrlState.FAILED, reason=reason, status=status)
         for path, outcome, status, reason in _FAILED
@@ -321,7 +321,6 @@ def _links_and_content(made: Furnishing) -> None:
         outcome.link_facts = LinkFacts(None)
     (domain,) = connection.execute("SELECT id FROM domains WHERE domain = 'shop.example'").fetchone() or (0,)
     page_links.record(connection, [VisitPart(domain, 1, broken)])
-    SearchService(made.database, made.archive.parent).update()
 
 
 def _printable(text: str) -> str:
@@ -416,6 +415,21 @@ def _crawl_shop(made: Furnishing) -> None:
         articles[1],
         *({"title": f"Review {number}", "stars": number, "by": "Ann"} for number in range(1, 6)),
     )
+    _store_documents(made, claim.domain_id, shop.job, articles[:5])
+
+
+def _store_documents(made: Furnishing, domain_id: int, job_id: int, urls: Sequence[str]) -> None:
+    """The main content of these pages, and the search index; one of them is not in it yet."""
+    for number, url in enumerate(urls):
+        note = (
+            f"{made.text[:2000]} It costs {12 + number} EUR, and we deliver the summer edition of it within three days."
+        )
+        _, body = made.page(f"Article {number}", f"{note}\nAsk us for a sample.", ["/article/9"])
+        row = document_row(as_data(extract_document(body, url)))
+        assert row is not None
+        if number == len(urls) - 1:
+            SearchService(made.database, made.archive.parent).update()
+        documents.put(made.connection, DocumentKey(domain_id, job_id, url_key(url)), row, datetime.now(UTC))
 
 
 def _edition(made: Furnishing, crawl: Crawl, urls: Sequence[str], edition: str) -> list[UrlOutcome]:

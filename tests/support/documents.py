@@ -2,11 +2,15 @@
 
 import hashlib
 import re
+from pathlib import Path
 from typing import Any, Final
 
+import psycopg
+
 from holdfast.crawler.document_rows import document_row
-from holdfast.db import items
+from holdfast.db import documents, items
 from holdfast.db.connection import Database
+from holdfast.db.documents import DocumentKey
 from holdfast.db.items import Due, PageKey, Parsed
 from holdfast.documents import queries
 from holdfast.documents.content import read_content
@@ -16,6 +20,7 @@ from holdfast.model.job import MARKDOWN
 from holdfast.model.outcome import Outcome
 from holdfast.model.parse_result import Extracted, ParseDone
 from holdfast.model.url import url_key
+from tests.integration.archive.exchanges import exchange, keep, writer
 from tests.support.crawled import HOME, Crawl
 from tests.support.factories import Store
 
@@ -51,8 +56,18 @@ def extracted(
     }
 
 
+HTML: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
 MENU: Final = "Home Docs Download"
 FOOTER: Final = "All rights reserved"
+
+
+def put_document(connection: psycopg.Connection, url: str, *blocks: str) -> None:
+    """The page has a document of these blocks, in each job that knows it."""
+    row = document_row(extracted(*blocks))
+    assert row
+    query = "SELECT domain_id, job_id, url_key, crawled_at FROM crawled_pages WHERE url_key = %s"
+    for *key, at in connection.execute(query, (url_key(url),)).fetchall():
+        documents.put(connection, DocumentKey(*key), row, at)
 
 
 class DocumentSite:
@@ -81,13 +96,25 @@ class DocumentSite:
         ref = ArchiveRef("w1/1.warc.gz", self.number, 9, b"d" * 32)
         return PageRow(200, archive=ref, parsers=("shop", MARKDOWN))
 
-    def save(self, url: str, *blocks: str) -> int:
+    def save(self, url: str, *blocks: str, title: str | None = None) -> int:
         """The parser has found these blocks on the newest answer for a URL."""
         (due,) = [one for one in self.due() if one.key.url_key == url_key(url)] or [self.known(url)]
-        data = extracted(*blocks)
+        data = extracted(*blocks, title=title)
         done = ParseDone(MARKDOWN, "1", Extracted(data))
         return items.save(
             self.connection, [Parsed(due, url, done, document=document_row(data), again=True)], attempts=2
+        )
+
+    def unstore(self, url: str, archive: Path, body: bytes, head: bytes = HTML) -> None:
+        """The job has no document of this page, but the archive in this folder has its response."""
+        segments = writer(archive)
+        (ref,) = keep(segments, [exchange(url, body, response_head=head)])
+        segments.close()
+        self.connection.execute("DELETE FROM documents WHERE url_key = %s", (url_key(url),))
+        self.connection.execute(
+            """UPDATE crawled_pages SET archive_segment = %s, archive_offset = %s, archive_length = %s, payload_digest = %s
+            WHERE url_key = %s""",
+            (ref.segment, ref.offset, ref.length, ref.payload_digest, url_key(url)),
         )
 
     def due(self) -> list[Due]:

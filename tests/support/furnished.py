@@ -5,8 +5,7 @@ from typing import Any
 
 import zstandard
 
-from holdfast.crawler.document_rows import document_row
-from holdfast.db import documents, items, page_links
+from holdfast.db import items, page_links
 from holdfast.db.connection import Connection, Database
 from holdfast.db.items import Due, PageKey, Parsed
 from holdfast.domains.service import DomainService, parse_assignments
@@ -19,7 +18,6 @@ from holdfast.model.parse_result import Extracted, ParseDone
 from holdfast.model.url import url_key
 from holdfast.operations import queries as operations
 from tests.support.crawled import HOME, crawl_a_little
-from tests.support.documents import extracted
 from tests.support.factories import Store
 from tests.support.pools import Pools
 from tests.support.shop import Shop, product
@@ -48,15 +46,6 @@ def put_links(connection: Connection, url: str, *targets: str) -> None:
         row = UrlOutcome(job_id, url_key(url), url, 0, Outcome.OK, UrlState.DONE)
         row.link_facts = LinkFacts(PageLinks(links), packed=packed)
         page_links.record(connection, [VisitPart(domain_id, 1, [row])])
-
-
-def put_document(connection: Connection, url: str, *blocks: str, title: str | None = None) -> None:
-    """The main content of a page that was crawled, as if it had been extracted."""
-    row = document_row(extracted(*blocks, title=title))
-    assert row
-    of_page = "SELECT domain_id, job_id, url_key, crawled_at FROM crawled_pages WHERE url_key = %s"
-    for *key, fetched_at in connection.execute(of_page, (url_key(url),)).fetchall():
-        documents.put(connection, documents.DocumentKey(*key), row, fetched_at)
 
 
 def furnish(database: Database) -> None:

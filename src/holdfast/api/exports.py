@@ -70,6 +70,7 @@ class Kind(StrEnum):
     """What is exported."""
 
     PAGES = "pages"
+    DOCUMENTS = "documents"
     ITEMS = "items"
     PRODUCTS = "products"
     URLS = "urls"

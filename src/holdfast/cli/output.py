@@ -104,6 +104,15 @@ def print_error(sentence: str) -> None:
     _print_lines(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
 
 
+def print_marked(pieces: Iterable[tuple[str, bool]], indent: str = "") -> None:
+    """Print a foreign text on one line, white space collapsed, its marked pieces bold on a terminal."""
+    line = Text(indent)
+    for piece, marked in pieces:
+        words = safe(re.sub(r"\s+", " ", piece))
+        line.append(words.lstrip(" ") if line.plain[-1:] in ("", " ") else words, "bold" if marked else "")
+    _print_lines(sys.stdout, [line])
+
+
 def print_text(text: str) -> None:
     """Print a foreign text of several lines: as it is into a file or a pipe, without anything that a terminal would obey on one."""
     write(sys.stdout, (_safe_lines(text) if is_terminal(sys.stdout) else text, "\n"))

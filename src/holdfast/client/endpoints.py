@@ -1231,7 +1231,7 @@ def export(
     domain: str | None = None,
     text: bool = False,
 ) -> RequestSpec[httpx.Response]:
-    """Export `pages`, `items`, `products`, `urls` or the `log`, as `jsonl`, `csv` or `parquet`."""
+    """Export `pages`, `documents`, `items`, `products`, `links`, `urls` or the `log`, as `jsonl`, `csv` or `parquet`."""
     query = {"format": format, "job": _optional_job(job), "domain": domain, "text": text}
     return RequestSpec(
         "GET",

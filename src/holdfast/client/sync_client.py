@@ -105,7 +105,7 @@ class Client(ClientMethods):
         domain: str | None = None,
         text: bool = False,
     ) -> int:
-        """Export `pages`, `items`, `products`, `urls` or the `log` into a file (.jsonl, .csv, .parquet), which
+        """Export `pages`, `documents`, `items`, `products`, `links`, `urls` or the `log` into a file (.jsonl, .csv, .parquet), which
         appears when it is complete. Returns its size in bytes."""
         request = export_request(kind, file, format, job=job, domain=domain, text=text)
         target = AtomicFile(file)

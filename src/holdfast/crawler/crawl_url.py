@@ -30,7 +30,7 @@ from holdfast.model.content_type import SNIFFED_BYTES, ContentGroup, is_wanted, 
 from holdfast.model.domain import UNREACHABLE_EVENTS
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
 from holdfast.model.image import FetchedImage
-from holdfast.model.job import MARKDOWN, Job
+from holdfast.model.job import Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
 from holdfast.model.page_links import LinkFacts
 from holdfast.model.request_secrets import OriginHeaders
@@ -422,7 +422,7 @@ def _reason(outcome: Outcome, result: FetchResult) -> str | None:
 def _page(
     context: CrawlContext, item: FrontierItem, result: FetchResult, parsed: ParsedPage | None, outcome: Outcome
 ) -> PageRow:
-    """Return the row of the page. Of a page with noindex, title, description, text and Markdown are not kept."""
+    """Return the row of the page. Of a page with noindex, title, description and text are not kept; the parser `markdown` finds nothing."""
     headers = result.headers
     page = PageRow(
         result.status,
@@ -441,8 +441,6 @@ def _page(
         page.images_count = len(parsed.images)
         page.noindex = parsed.noindex
         page.nofollow = parsed.nofollow
-        if parsed.noindex:
-            page.parsers = tuple(name for name in page.parsers if name != MARKDOWN)
         page.problem = parsed.problem
         page.canonical = absolute_url(item.url, parsed.base, parsed.canonical) if parsed.canonical else None
         if not parsed.noindex:

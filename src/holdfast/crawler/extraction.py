@@ -119,6 +119,8 @@ class Extraction:
         self._may_be_undecided = True
         """Whether it may not be decided yet which blocks are left out of some documents."""
         self._decided_at = 0.0
+        self._decided_last = 0
+        """The id of the domain for which that was decided last."""
         self._polling = self._idle_reported = False
         self._tasks: list[asyncio.Task[None]] = []
         self._feed_task: asyncio.Task[None] | None = None
@@ -227,7 +229,7 @@ class Extraction:
         return taken
 
     async def _decide_blocks(self) -> int:
-        """Decide which blocks are left out of documents that were saved lately; return how many domains were looked at."""
+        """Decide which blocks are left out of documents that were saved lately; return 0 if there is nothing to wait for after it."""
         now = time.monotonic()
         wait = bool(self._in_progress) and now < self._decided_at + DECIDE_SECONDS
         if wait or not self._may_be_undecided:
@@ -235,9 +237,9 @@ class Extraction:
         self._may_be_undecided, self._decided_at = False, now
         if not await self._lookup_db.call(documents.undecided_domains, limit=1):
             return 0
-        decided = await self._db.call(site_blocks.decide_some)
+        self._decided_last = await self._db.call(site_blocks.decide_some, self._decided_last)
         self._may_be_undecided = True  # until none is found
-        return 0 if self._in_progress else decided
+        return 0 if self._in_progress else self._decided_last
 
     def _folders(self) -> list[str]:
         """Return the archive folders on this machine, this worker's own first."""

@@ -17,12 +17,15 @@ GROWTH: Final = 1.25
 DOMAINS_AT_ONCE: Final = 20
 
 
-def decide_some(connection: Connection) -> int:
-    """Decide for some domains whose documents are undecided; return how many domains were looked at."""
-    found = documents.undecided_domains(connection, limit=DOMAINS_AT_ONCE)
+def decide_some(connection: Connection, after: int = 0) -> int:
+    """Decide for some domains whose documents are undecided, in the order of their ids from `after` on, then from the first one again; so
+    domains that always have new documents hold up no other. Return the id of the last one; 0: there was none."""
+    found = documents.undecided_domains(connection, after=after, limit=DOMAINS_AT_ONCE)
+    if not found and after:
+        found = documents.undecided_domains(connection, limit=DOMAINS_AT_ONCE)
     for domain_id in found:
         decide(connection, domain_id)
-    return len(found)
+    return found[-1] if found else 0
 
 
 def decide(connection: Connection, domain_id: int) -> None:

@@ -47,12 +47,12 @@ RETURNING documents
 """
 _UNDECIDED_DOMAINS: Final = """
 WITH RECURSIVE next AS (
-    (SELECT domain_id FROM documents WHERE counted_pages IS NULL ORDER BY domain_id LIMIT 1)
+    (SELECT domain_id FROM documents WHERE counted_pages IS NULL AND domain_id > %(after)s ORDER BY domain_id LIMIT 1)
     UNION ALL
     SELECT (SELECT d.domain_id FROM documents d WHERE d.counted_pages IS NULL AND d.domain_id > n.domain_id ORDER BY d.domain_id LIMIT 1)
     FROM next n WHERE n.domain_id IS NOT NULL
 )
-SELECT domain_id FROM next WHERE domain_id IS NOT NULL LIMIT %s
+SELECT domain_id FROM next WHERE domain_id IS NOT NULL LIMIT %(limit)s
 """
 _BLOCKS_OF: Final = """
 SELECT job_id, url_key, block_hashes, block_words, heading_blocks, removed, counted_pages FROM documents
@@ -131,9 +131,9 @@ def remove(connection: psycopg.Connection, key: DocumentKey) -> None:
     connection.execute("DELETE FROM documents WHERE domain_id = %s AND job_id = %s AND url_key = %s", key)
 
 
-def undecided_domains(connection: psycopg.Connection, *, limit: int = 100) -> list[int]:
-    """Return domains that have documents for which it is not decided which blocks are removed."""
-    return [row[0] for row in connection.execute(_UNDECIDED_DOMAINS, (limit,))]
+def undecided_domains(connection: psycopg.Connection, *, after: int = 0, limit: int = 100) -> list[int]:
+    """Return domains, with ids above `after`, that have documents for which it is not decided which blocks are removed."""
+    return [row[0] for row in connection.execute(_UNDECIDED_DOMAINS, {"after": after, "limit": limit})]
 
 
 def count_blocks(connection: psycopg.Connection, domain_id: int, *, fewest: int, limit: int) -> int | None:

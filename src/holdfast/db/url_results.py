@@ -145,6 +145,12 @@ WITH changed AS (
     DELETE FROM page_texts t USING changed s
     WHERE s.has_row AND s.body IS NULL AND s.outcome <> '{Outcome.NOT_MODIFIED}'
       AND t.domain_id = s.domain_id AND t.job_id = s.job_id AND t.url_key = s.url_key
+), gone AS MATERIALIZED (
+    SELECT d.domain_id, d.job_id, d.url_key FROM changed s JOIN documents d USING (domain_id, job_id, url_key)
+    WHERE s.outcome = '{Outcome.NOT_FOUND}' ORDER BY d.domain_id, d.job_id, d.url_key FOR UPDATE OF d
+), no_documents AS (
+    DELETE FROM documents d USING gone g
+    WHERE d.domain_id = g.domain_id AND d.job_id = g.job_id AND d.url_key = g.url_key
 ), to_parse AS (
     INSERT INTO page_parses AS r (domain_id, job_id, url_key, parser, fetched_at, archive_segment, archive_offset, archive_length,
                                   payload_digest)

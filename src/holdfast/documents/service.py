@@ -17,6 +17,7 @@ from holdfast.documents.content import compose, read_content
 from holdfast.documents.queries import DocumentBody
 from holdfast.documents.records import Document
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.job import MARKDOWN
 from holdfast.model.outcome import PAGES
 from holdfast.model.parse_result import Document as ParserInput
@@ -51,20 +52,25 @@ class DocumentService:
         seed = make_seed(url, rules=self.rules, registrable=self.registrable)
         with self.database.session() as connection:
             job_id = None if job is None else jobs.id_of(connection, job)
-            domain_id = domains.id_of(connection, seed.domain)
+            try:
+                domain_id = domains.id_of(connection, seed.domain)
+            except NotFound:
+                raise _unknown(seed.url, job) from None
             found = queries.find(connection, domain_id, seed.url_key, job_id)
             if found is not None:
                 return stored_document(found)
             known = pages.facts(connection, domain_id, seed.url_key, job_id)
-        if not known:
-            raise NotFound(f"{seed.url} is not in the frontier; `holdfast explain {seed.url}` may know why.")
-        return self._from_archive(known[0])
+            if not known:
+                raise _unknown(seed.url, job)
+            page = known[0]
+            document_id = _id(domain_id, jobs.id_of(connection, page.job), seed.url_key)
+        return self._from_archive(page, document_id)
 
     def export(self, connection: Connection, *, job_id: int | None, domain_id: int | None) -> Iterator[Document]:
         """Read all stored documents of a job or a domain."""
         return map(stored_document, queries.export(connection, job_id=job_id, domain_id=domain_id))
 
-    def _from_archive(self, page: PageFacts) -> Document:
+    def _from_archive(self, page: PageFacts, document_id: str) -> Document:
         stored = self._archived(page)
         given = ParserInput(
             stored.url, stored.body, stored.headers.get("content-type"), stored.headers, stored.fetched_at
@@ -74,15 +80,15 @@ class DocumentService:
         if isinstance(done, ParseFailed):
             raise NotFound(f"The content of {page.url} cannot be read: {done.reason}.")
         if not done:
-            raise NotFound(
-                f"{page.url} has no content that can be read: it is {page.content_type or 'of no known type'}."
-            )
-        return _extracted(page, stored.fetched_at or page.crawled_at, done)
+            raise NotFound(f"{page.url} has no content: {_why_empty(page, stored)}.")
+        return _extracted(document_id, page, stored.fetched_at, done)
 
     def _archived(self, page: PageFacts) -> StoredResponse:
         if page.outcome not in PAGES:
             said = page.problem or page.reason or ("it waits to be crawled" if page.state == "waiting" else page.state)
             raise NotFound(f"{page.url} has no content: {said}. `holdfast explain {page.url}` says more.")
+        if page.noindex:
+            raise NotFound(f"{page.url} asked not to be indexed (noindex), so its content is not shown.")
         if (ref := archive_ref(page)) is None:
             raise NotFound(f"{page.url} was crawled without an archive (`--no-archive`), so its content is gone.")
         if self.archive is None:
@@ -109,7 +115,7 @@ def stored_document(row: DocumentBody) -> Document:
     """The document of a row."""
     content = read_content(row.body, row.removed)
     return Document(
-        id=f"{row.domain_id}-{row.job_id}-{row.url_key.hex()}",
+        id=_id(row.domain_id, row.job_id, row.url_key),
         url=row.url,
         domain=row.domain,
         job=row.job,
@@ -130,11 +136,31 @@ def stored_document(row: DocumentBody) -> Document:
     )
 
 
-def _extracted(page: PageFacts, fetched_at: datetime | None, found: dict[str, Any]) -> Document:
+def _id(domain_id: int, job_id: int, url_key: bytes) -> str:
+    """The id of a document, whether it is stored or not."""
+    return f"{domain_id}-{job_id}-{url_key.hex()}"
+
+
+def _unknown(url: str, job: str | int | None) -> NotFound:
+    place = "" if job is None else f" by job {job}"
+    return NotFound(
+        f"{url} was not crawled{place}, and no page that was links to it. `holdfast crawl {url}` crawls it."
+    )
+
+
+def _why_empty(page: PageFacts, stored: StoredResponse) -> str:
+    """Why the parser found nothing on an archived page."""
+    kind = kind_of(stored.body, stored.headers.get("content-type"))
+    if kind is not BodyKind.HTML:
+        return f"it is {page.content_type or 'of no known type'}, and content is taken from HTML"
+    return "its HTML has no text" if stored.body else "its body is empty"
+
+
+def _extracted(document_id: str, page: PageFacts, fetched_at: datetime, found: dict[str, Any]) -> Document:
     content = compose(found)
     published = found.get("published")
     return Document(
-        id=f"{page.job}-{page.url_key}",
+        id=document_id,
         url=page.url,
         domain=page.domain,
         job=page.job,
@@ -144,7 +170,7 @@ def _extracted(page: PageFacts, fetched_at: datetime | None, found: dict[str, An
         language=found.get("language"),
         kind=found["kind"],
         published=date.fromisoformat(published) if published else None,
-        fetched_at=fetched_at or page.discovered_at,
+        fetched_at=fetched_at,
         words=found["words"],
         markdown=content.markdown,
         text=content.text,

@@ -84,7 +84,8 @@ GROUP BY 1, 2 ORDER BY 1, 2
 _PARSE_COUNTS: Final = """
 SELECT count(*) FILTER (WHERE r.due), count(*) FILTER (WHERE NOT r.due AND r.error IS NOT NULL),
        count(*) FILTER (WHERE NOT r.due AND r.error IS NULL AND r.parser <> %(markdown)s), COALESCE(sum(r.items), 0)::bigint,
-       max(r.error) FILTER (WHERE r.error IS NOT NULL), count(*) FILTER (WHERE NOT r.due AND r.error IS NULL AND r.parser = %(markdown)s)
+       max(r.error) FILTER (WHERE r.error IS NOT NULL),
+       (SELECT count(*) FROM job_domains h JOIN documents d ON d.domain_id = h.domain_id AND d.job_id = h.job_id WHERE h.job_id = %(job)s)
 FROM job_domains jd JOIN page_parses r ON r.domain_id = jd.domain_id AND r.job_id = jd.job_id WHERE jd.job_id = %(job)s
 """
 

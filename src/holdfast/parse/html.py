@@ -54,6 +54,8 @@ _WITHOUT_EVENTS: Final = 1
 """LexborDocumentOptions.WO_EVENTS: Lexbor does not copy elements within the tree (`selectedcontent`)."""
 _SVG_PARENTS: Final = frozenset({"svg", "symbol", "g", "path", "a", "use"})
 """Elements of SVG, whose `title` is not the page's."""
+_ROBOTS: Final = ("robots", ROBOT_NAME)
+"""Names of `meta` elements with directives for us."""
 _HTML_TYPES: Final = frozenset({"", "text/html", "application/xhtml+xml"})
 _FEED_TYPES: Final = frozenset({"application/rss+xml", "application/atom+xml"})
 _IMAGE_ATTRIBUTES: Final = ("src", "data-src", "data-original", "data-lazy-src")
@@ -122,6 +124,17 @@ def parse_page(
         parsed.noindex |= noindex
         parsed.nofollow |= nofollow
     return parsed
+
+
+def is_noindex(tree: LexborHTMLParser, x_robots_tag: str | None) -> bool:
+    """Return whether a page that is parsed asks not to be indexed: as `parse_page` judges it, for those who need nothing else of it."""
+    if parse_x_robots_tag(x_robots_tag)[0]:
+        return True
+    for node in tree.css("meta[content]"):
+        name = node.attributes.get("name") or node.attributes.get("property") or ""
+        if name.strip().lower() in _ROBOTS and parse_robots_directives(node.attributes["content"] or "")[0]:
+            return True
+    return False
 
 
 def _elements(tree: LexborHTMLParser) -> dict[str, list[LexborNode]]:
@@ -216,7 +229,7 @@ def _read_metas(nodes: Nodes, parsed: ParsedPage, images: list[str | None]) -> l
             parsed.description = parsed.description or collapse_whitespace(content)[:MAX_DESCRIPTION] or None
         elif name == "og:description":
             og_description = og_description or collapse_whitespace(content)[:MAX_DESCRIPTION] or None
-        elif name in ("robots", ROBOT_NAME):
+        elif name in _ROBOTS:
             noindex, nofollow = parse_robots_directives(content)
             parsed.noindex |= noindex
             parsed.nofollow |= nofollow

@@ -6,7 +6,6 @@ decoded; `parse/child_loop` limits time and memory.
 
 import base64
 import io
-import os
 import warnings
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -25,6 +24,7 @@ from PIL import (
 
 from holdfast.model.image import THUMBNAIL_SIZE, ImageProblem, to_signed
 from holdfast.parse.child_loop import serve
+from holdfast.parse.priority import lower_priority
 
 NICE: Final = 10
 """The niceness of the process, so that fetching goes first."""
@@ -79,8 +79,7 @@ class _Limits(NamedTuple):
 
 def main() -> None:
     """Serve requests. Before: nothing. After: standard input has ended, and with it this process."""
-    with suppress(OSError):
-        os.nice(NICE)
+    lower_priority(NICE)
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     serve(handle, memory=MEMORY_LIMIT)

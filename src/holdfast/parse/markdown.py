@@ -1,7 +1,7 @@
 """The built-in parser `markdown`: the main content of a page as a document, for search, language models and people.
 
-The rule: a page without readable content gives nothing. What is left out because it stands on many pages of the site is decided later,
-when more pages are known.
+The rule: a page without readable content gives nothing, and neither does one that asks not to be indexed (`noindex`): so its document is
+removed where it had one before. What is left out because it stands on many pages of the site is decided later, when more pages are known.
 """
 
 from typing import Any, Final
@@ -9,17 +9,21 @@ from typing import Any, Final
 from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.document import Document as MainContent
 from holdfast.model.parse_result import Document, Extracted
-from holdfast.parse.plugin_api import text
-from holdfast.parse.text.extract import VERSION, extract_document
+from holdfast.parse.html import is_noindex
+from holdfast.parse.plugin_api import tree
+from holdfast.parse.text.extract import VERSION, extract_from_tree
 
 version: Final = VERSION
 
 
 def parse(document: Document) -> Extracted:
-    """Extract the main content of HTML; nothing of anything else."""
+    """Extract the main content of HTML that may be indexed; nothing of anything else."""
     if kind_of(document.body, document.content_type) is not BodyKind.HTML:
         return Extracted()
-    found = extract_document(text(document).encode("utf-8", "replace"), document.url)
+    page = tree(document)
+    if is_noindex(page, document.headers.get("x-robots-tag")):
+        return Extracted()
+    found = extract_from_tree(page, document.url)
     return Extracted(as_data(found)) if found.markdown else Extracted()
 
 

@@ -6,7 +6,6 @@ Owns reading, by pypdf. The rule: pages are read until the time that the request
 
 import io
 import logging
-import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pypdf import PdfReader, overwrite_configuration
 from holdfast.parse.child_loop import serve
 from holdfast.parse.html import MAX_DESCRIPTION, MAX_TITLE
 from holdfast.parse.html_tokens import collapse_whitespace, select_links
+from holdfast.parse.priority import lower_priority
 
 NICE: Final = 10
 """The niceness of the process, so that fetching goes first."""
@@ -36,8 +36,7 @@ _MAX_LANGUAGE: Final = 35
 
 def main() -> None:
     """Serve requests. Before: nothing. After: standard input has ended, and with it this process."""
-    with suppress(OSError):
-        os.nice(NICE)
+    lower_priority(NICE)
     logging.disable()
     overwrite_configuration(
         zlib_maximum_output_length=MAX_UNPACKED,

@@ -23,6 +23,7 @@ from holdfast.model.parse_result import BadResult, Document, encode, single_line
 from holdfast.parse.framing import frame, read_frame
 from holdfast.parse.plugin_loader import InvalidParser, LoadedParser, load
 from holdfast.parse.plugin_registry import ParserSource, SourceKind
+from holdfast.parse.priority import lower_priority, lower_session_priority
 
 HELLO: Final = b"h"
 """The kinds of messages to the parent. HELLO carries the process id, LOADED the version of the parser, LOAD_FAILED the reason. A document
@@ -54,13 +55,14 @@ def main() -> None:
     is left."""
     descriptor, parent, memory = (int(argument) for argument in sys.argv[1:])
     _close_inherited_descriptors(descriptor)
-    os.nice(NICE)
+    lower_priority(NICE)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     _prctl(_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(_SET_CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
         os.setsid()
+        lower_session_priority()
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
         _prctl(_SET_CHILD_SUBREAPER, 1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

@@ -10,7 +10,7 @@ from holdfast.cli import command_context, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import format_bytes, pluralize
 from holdfast.errors import UnderWay, UsageError
-from holdfast.search.records import IndexStatus, SearchFilter, SearchHit
+from holdfast.search.records import IndexStatus, SearchFilter, SearchHit, SearchResults
 
 if TYPE_CHECKING:
     from holdfast.cli.remote.pages import RemoteSearch
@@ -36,6 +36,9 @@ def search(
         str | None, typer.Option("--kind", metavar="KIND", help="Only pages of this kind, as article.")
     ] = None,
     since: Annotated[datetime | None, typer.Option("--since", help="Only pages that were fetched since (UTC).")] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--until", help="Only pages that were fetched before (UTC).")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="At most so many results.")] = 10,
     offset: Annotated[
         int, typer.Option("--offset", metavar="N", min=0, max=10_000, help="Leave out so many first.")
@@ -50,7 +53,7 @@ def search(
     Examples:
         holdfast search annual report
         holdfast search '"annual report" OR title:balance' --domain example.com
-        holdfast search report --language en --since 2026-01-01
+        holdfast search "report NOT draft" --language en --since 2026-01-01
         holdfast search --rebuild
     """
     query = " ".join(words or ())
@@ -60,15 +63,18 @@ def search(
     if not query:
         _print_status(service.status(), as_json=as_json)
         return
-    where = SearchFilter(domain, job, language, kind, since and since.replace(tzinfo=since.tzinfo or UTC))
+    where = SearchFilter(domain, job, language, kind, _utc(since), _utc(until))
     found = service.search(query, where, limit=limit, offset=offset)
     if as_json:
         output.print_json(found)
         return
     for hit in found.hits:
         _print_hit(hit)
-    command_context.say(f"{pluralize(found.total, 'page')} found.")
-    _say_lag(found.index)
+    _say_found(found, offset)
+
+
+def _utc(at: datetime | None) -> datetime | None:
+    return None if at is None else at.replace(tzinfo=at.tzinfo or UTC)
 
 
 def _service(ctx: typer.Context, *, rebuild: bool) -> "SearchService | RemoteSearch":
@@ -82,7 +88,7 @@ def _service(ctx: typer.Context, *, rebuild: bool) -> "SearchService | RemoteSea
         return RemoteSearch(context.client)
     service = factories.search_service(context.settings, context.store())
     total = None if rebuild else service.status().waiting
-    with output.ProgressBar("Indexing", total, "document") as bar:
+    with output.ProgressBar("Indexing", total, "document", hidden=total == 0) as bar:
         try:
             (service.rebuild if rebuild else service.update)(lambda read: bar.show(read, read, total))
         except UnderWay as problem:
@@ -93,10 +99,30 @@ def _service(ctx: typer.Context, *, rebuild: bool) -> "SearchService | RemoteSea
 
 
 def _print_hit(hit: SearchHit) -> None:
-    output.print_line(output.safe(hit.title or hit.url))
+    output.print_marked([(hit.title or hit.url, True)])
     output.print_line(f"  {output.safe(hit.url)}")
-    output.print_line("  " + output.safe(" ".join("".join(part.text for part in hit.snippet).split())))
+    output.print_marked(((part.text, part.marked) for part in hit.snippet), indent="  ")
     output.print_line()
+
+
+def _say_found(found: SearchResults, offset: int) -> None:
+    """Print how many pages were found, and what to do if that is none."""
+    if found.hits and offset + len(found.hits) < found.total:
+        command_context.say(
+            f"{pluralize(found.total, 'page')} found; --offset {offset + len(found.hits)} shows the next."
+        )
+    elif found.hits or found.total:
+        command_context.say(f"{pluralize(found.total, 'page')} found.")
+    elif found.index.documents:
+        command_context.say(
+            f"No page found among {pluralize(found.index.documents, 'document')}. Use fewer words or filters, or OR between the words."
+        )
+    elif not found.index.waiting:
+        command_context.say(
+            "No page found: no job has stored the content of pages. `holdfast crawl URL --markdown` does, also for pages that it "
+            "crawled before."
+        )
+    _say_lag(found.index)
 
 
 def _print_status(found: IndexStatus, *, as_json: bool) -> None:

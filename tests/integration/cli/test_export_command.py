@@ -15,8 +15,9 @@ from holdfast.control.export import COLUMNS
 from holdfast.db.connection import Database
 from tests.support.cli import Cli
 from tests.support.crawled import HOME, NASTY, TEXT, Crawl, crawl_a_little, warc
+from tests.support.documents import put_document
 from tests.support.factories import Store
-from tests.support.furnished import put_document, put_items, put_links
+from tests.support.furnished import put_items, put_links
 from tests.support.shop import Shop, product
 
 
@@ -164,7 +165,7 @@ def test_parquet_has_the_same_schema_whatever_is_in_it(cli: Cli, crawl: Crawl) -
     put_items(crawl.store.connection, HOME, {"name": "Lamp"})
     Shop(crawl.store.connection).see(1, product("Lamp"))
     put_links(crawl.store.connection, HOME, "https://example.com/a")
-    put_document(crawl.store.connection, HOME, "# Lamp", "It shines.")
+    put_document(crawl.store.connection, HOME, "# A title", "A text.")
     for kind in COLUMNS:
         job = [] if kind == "products" else ["--job", "default"]
         assert cli("export", kind, f"all-{kind}.parquet").code == 0

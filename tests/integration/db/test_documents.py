@@ -33,7 +33,8 @@ def test_a_page_is_due_for_its_parsers_and_its_document_is_stored(site: Document
 
 def test_what_stands_on_many_pages_is_removed_when_the_site_is_known(site: DocumentSite) -> None:
     assert documents.undecided_domains(site.connection) == [site.domain]
-    assert site_blocks.decide_some(site.connection) == 1
+    assert documents.undecided_domains(site.connection, after=site.domain) == []
+    assert site_blocks.decide_some(site.connection, after=site.domain) == site.domain, "after the last comes the first"
     assert site.markdown() == "# Page 0\n\nWhat only page 0 says: ."
     found = queries.find(site.connection, site.domain, url_key(HOME), None)
     assert found is not None

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
@@ -29,6 +32,12 @@ unsplash.com       active   450/2100    7.1
 example-login.com  blocked       3/3      -
   └─ reason: login_required
 """
+
+
+_COMMANDS = (
+    "\x1b[2J", "\x1b]8;;http://x.example\x07", "\x9b2J", "&#27;[2J", "&#x9b;", "&zwnj;", "\u202e", "\r", "[x](&#27;]0;t)", "<&#27;:x>",
+    "```\x1b", "# \x1b", "![\x1b](x)", "| \x1b |\n| - |", "[a]: \x1b\n\n[a]", "<b>&#155;</b>",
+)  # fmt: skip
 
 
 class Screen(io.StringIO):
@@ -221,3 +230,25 @@ Examples:
     holdfast do --again"""
     shown = Text.from_markup(format_docstring(text)).plain
     assert shown == ("Do it: now.\n\nProse that goes on [optional].\n\nExamples:\n  holdfast do\n  holdfast do --again")
+
+
+@given(st.lists(st.sampled_from(_COMMANDS) | st.text(max_size=20), max_size=6).map("".join))
+def test_foreign_markdown_commands_no_terminal(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        screen = _watch(patch)
+        output.print_markdown(text)
+        output.print_text(text)
+        output.print_marked([(text, False), (text, True)])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())  # colours are ours
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", shown)
+
+
+def test_marked_pieces_are_bold_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pieces = [("an \n annual", False), (" report", True), (" of \x1b[2J", False)]
+    output.print_marked(pieces, indent="  ")
+    assert capsys.readouterr().out == "  an annual report of \\x1b[2J\n"
+    screen = _watch(monkeypatch)
+    output.print_marked(pieces)
+    assert screen.getvalue() == "an annual\x1b[1m report\x1b[0m of \\x1b[2J\n"

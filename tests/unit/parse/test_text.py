@@ -1,6 +1,8 @@
 """The extraction of main content: what is kept, how it is written as Markdown, and that no page can write markup or commands into it."""
 
 import html
+import json
+import re
 from datetime import date
 from html.parser import HTMLParser
 
@@ -157,6 +159,37 @@ def test_text_stays_text_whatever_it_says(pieces: list[tuple[str, list[str]]]) -
         c for c in found if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 or c in "\u202e\u2066\u200f"
     ]
     shown = _Tags(RENDERER.render(found))
+    assert shown.tags <= _MADE
+    assert shown.comments == 0
+    assert all(target.startswith(("https://", "http://", "mailto:")) for target in shown.targets)
+
+
+_UNWANTED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_SAYINGS = st.lists(st.sampled_from(_ATTACKS) | st.text(max_size=20), max_size=4).map("".join)
+
+
+@given(st.lists(_SAYINGS, min_size=7, max_size=7))
+def test_no_part_of_a_document_has_markup_or_commands(sayings: list[str]) -> None:
+    title, author, site, heading, cell, code, said = map(html.escape, sayings)
+    stated = json.dumps({"@type": "Article", "author": {"name": sayings[1]}, "headline": sayings[0]}).replace(
+        "<", "\\u003c"
+    )
+    found = extract_document(
+        f"""<title>{title}</title><meta name=author content="{author}"><meta property="og:site_name" content="{site}">
+        <script type="application/ld+json">{stated}</script><h1>{heading}</h1><p>{said}</p><ul><li>{said}</ul><pre>{code}</pre>
+        <table><tr><th>{cell}<th>b<tr><td>{said}<td><code>{code}</code></table><blockquote>{said}</blockquote>""".encode(
+            "utf-8", "replace"
+        ),
+        URL,
+    )
+    headings = [part for one in found.headings for part in (one.title, *one.path)]
+    for part in (found.markdown, found.text, found.title, found.author, found.site_name, found.language, *headings):
+        assert part is None or not _UNWANTED.search(part)
+    for line in (found.title, found.author, found.site_name, *headings):
+        assert line is None or len(line.splitlines()) == 1
+    shown = _Tags(RENDERER.render(found.markdown))
     assert shown.tags <= _MADE
     assert shown.comments == 0
     assert all(target.startswith(("https://", "http://", "mailto:")) for target in shown.targets)

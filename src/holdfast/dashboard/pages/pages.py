@@ -21,9 +21,11 @@ from holdfast.items.records import ItemFilter
 from holdfast.links.records import LinkPlace
 from holdfast.links.service import COUNTED
 from holdfast.model.cursor import decode_cursor
+from holdfast.model.document import PageKind
 from holdfast.model.outcome import Outcome
 from holdfast.pages.records import CrawledPage, PageFacts, PageFilter
 from holdfast.search.records import SearchFilter
+from holdfast.search.service import MAX_OFFSET
 from holdfast.tasks.records import TaskOptions
 
 router = page_router()
@@ -76,12 +78,13 @@ def _filter(form: Form) -> PageFilter:
 
 @router.get("/documents")
 def documents(context: Context, services: Services) -> Response:
-    """Documents by their words."""
+    """A search over the content of pages: the documents with these words, the best first."""
     form = query_form(context.request)
     words = form.text("q") or ""
-    found, notice = None, None
+    found, notice, offset = None, None, 0
     if words:
         try:
+            offset = min(form.integer("offset", "Offset") or 0, MAX_OFFSET)
             where = SearchFilter(
                 form.text("domain"),
                 form.text("job"),
@@ -90,11 +93,21 @@ def documents(context: Context, services: Services) -> Response:
                 form.moment("since", "Since"),
                 form.moment("until", "Until"),
             )
-            found = services.search.search(words, where, limit=_HITS, offset=form.integer("offset", "Offset") or 0)
+            found = services.search.search(words, where, limit=_HITS, offset=offset)
         except (UsageError, NotFound) as problem:
             notice = Notice("problem", str(problem))
     index = found.index if found else services.search.status()
-    return context.page("pages/search.html", notice=notice, words=words, found=found, index=index, per_page=_HITS)
+    further = offset + _HITS if found and offset + _HITS < min(found.total, MAX_OFFSET) else None
+    return context.page(
+        "pages/search.html",
+        notice=notice,
+        words=words,
+        found=found,
+        index=index,
+        kinds=list(PageKind),
+        first_page=context.with_query(offset=None) if offset else "",
+        next_page=context.with_query(offset=further) if further else "",
+    )
 
 
 # One page ---------------------------------------------------------------------------------------------------------------
