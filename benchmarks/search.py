@@ -427,8 +427,8 @@ def timed(name: str, run: Callable[[Asked], tuple[int, IndexStatus]], asked: dic
         run(searches[0])
     classes = {kind: Times(kind) for kind in asked}
     waiting, behind = 0, 0.0
-    for searches in zip(*asked.values(), strict=True):
-        for kind, one in zip(asked, searches, strict=True):
+    for turn in zip(*asked.values(), strict=True):
+        for kind, one in zip(asked, turn, strict=True):
             began = time.perf_counter()
             found, status = run(one)
             classes[kind].taken.append((time.perf_counter() - began) * 1000)

@@ -27,6 +27,10 @@ FORMAT: Final = 1
 """The version of fields and tokenizers: an index of another one is built anew."""
 HEAP_BYTES: Final = 128 * 1024 * 1024
 SNIPPET_CHARACTERS: Final = 240
+SNIPPET_SECTION: Final = 20_000
+"""Characters of a text in which a snippet is looked for at once: more than most texts have."""
+SNIPPET_SECTIONS: Final = 10
+"""Sections of a text in which it is looked for."""
 MAX_QUERY_CHARACTERS: Final = 1_000
 MAX_WORDS: Final = 100
 """Maximum number of words in a query, its operators included."""
@@ -40,7 +44,10 @@ _TITLE_BOOST: Final = 3.0
 _WORD: Final = re.compile(r"\w+")
 _RANGE: Final = re.compile(r"[\[\]{}]|:\s*[<>]|:\s*\*")
 """What queries for ranges of words are written with; they would read the index from one end to the other."""
-_HOW: Final = 'Words must all be there; "two words" is a phrase; OR, NOT and ( ) combine; title:word looks in titles. Quote what is meant literally.'
+_HOW: Final = (
+    'Words must all be there; "two words" is a phrase; OR, NOT and ( ) combine; title:word looks in titles. '
+    "What is meant literally is quoted."
+)
 _UNDER_WAY: Final = "Another process is updating the search index of this machine."
 _PASSING: Final = re.compile(r"os error (?!2\b)\d+")
 """An error of the operating system other than a missing file: of the disk, of memory, of permissions."""
@@ -364,11 +371,12 @@ class SearchIndex:
 
 
 class IndexWriter:
-    """Adds and deletes documents; nothing is visible before `commit`. Use it as a context manager."""
+    """Adds and deletes documents; nothing is visible before `commit`."""
 
     def __init__(self, index: SearchIndex, writer: tantivy.IndexWriter) -> None:
         self._index = index
         self._writer = writer
+        self._open = True
 
     def put(self, documents: Iterable[IndexedDocument]) -> None:
         """Replace documents by their keys."""
@@ -398,13 +406,16 @@ class IndexWriter:
     def finish(self) -> None:
         """Wait until parts of the index that are due to be merged are, and let go of the lock. Without it there would be one more part
         after each commit. Before: everything is committed."""
+        self._open = False
         with _writing(self._index.folder):
             self._writer.wait_merging_threads()
         self._index.reload()
 
     def close(self) -> None:
         """Let go of the lock at once. After: what was not committed is gone, and merges are given up. May be called after `finish`."""
-        for step in (self._writer.rollback, self._writer.wait_merging_threads):
+        steps = (self._writer.rollback, self._writer.wait_merging_threads) if self._open else ()
+        self._open = False
+        for step in steps:
             with suppress(SearchUnavailable), _writing(self._index.folder):
                 step()
 
@@ -422,16 +433,21 @@ def _check_length(words: str) -> None:
 
 
 def _snippet(generator: tantivy.SnippetGenerator, field: str, text: str) -> list[tuple[str, bool]]:
-    document = tantivy.Document()
-    document.add_text(field, text)
-    found = generator.snippet_from_doc(document)
-    fragment = found.fragment().encode()
-    if not fragment:
-        return [(text[:SNIPPET_CHARACTERS], False)] if text else []
+    """The part of a text with most of the words; of a long text, that of its first section that has any of them."""
+    for begin in range(0, min(len(text), SNIPPET_SECTION * SNIPPET_SECTIONS), SNIPPET_SECTION):
+        document = tantivy.Document()
+        document.add_text(field, text[begin : begin + SNIPPET_SECTION])
+        found = generator.snippet_from_doc(document)
+        if fragment := found.fragment().encode():
+            return _pieces(fragment, [(mark.start, mark.end) for mark in found.highlighted()])
+    return [(text[:SNIPPET_CHARACTERS], False)] if text else []
+
+
+def _pieces(fragment: bytes, marks: Iterable[tuple[int, int]]) -> list[tuple[str, bool]]:
     pieces, at = [], 0
-    for mark in found.highlighted():
-        pieces += [(fragment[at : mark.start], False), (fragment[mark.start : mark.end], True)]
-        at = mark.end
+    for start, end in marks:
+        pieces += [(fragment[at:start], False), (fragment[start:end], True)]
+        at = end
     pieces.append((fragment[at:], False))
     return [(piece.decode("utf-8", "replace"), marked) for piece, marked in pieces if piece]
 

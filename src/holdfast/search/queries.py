@@ -8,18 +8,32 @@ import psycopg
 
 from holdfast.db import array_params
 
+# Numbers of transactions mean something on one server only, and on one timeline of it.
 _NOW: Final = """
-SELECT s.id::text || '/' || s.generation, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp() FROM store_identity s
+SELECT concat_ws('/', s.id, s.generation, (pg_control_system()).system_identifier, (pg_control_checkpoint()).timeline_id),
+       pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp()
+FROM store_identity s
 """
+# No row that can be seen was written by a transaction that has not begun: a dump of another server brought it.
+_ADOPT: Final = """
+UPDATE documents d SET changed = pg_current_xact_id()
+FROM (SELECT domain_id, job_id, url_key FROM documents WHERE changed >= pg_snapshot_xmax(pg_current_snapshot()) LIMIT %s) f
+WHERE d.domain_id = f.domain_id AND d.job_id = f.job_id AND d.url_key = f.url_key
+"""
+_FORGET: Final = "DELETE FROM document_deletions WHERE changed >= pg_snapshot_xmax(pg_current_snapshot())"
+# The chunk is cut first: joined with all that follows, each chunk would cost as much as the whole.
 _CHANGED: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT changed, domain_id, job_id, url_key, title, language, kind, fetched_at, removed, body FROM documents
+    WHERE (changed, domain_id, job_id, url_key) > (%(changed)s::text::xid8, %(domain)s, %(job)s, %(key)s) AND changed < %(end)s::text::xid8
+    ORDER BY changed, domain_id, job_id, url_key LIMIT %(limit)s
+)
 SELECT d.changed::text::bigint, d.domain_id, d.job_id, d.url_key, f.url, n.domain, d.title, d.language, d.kind, d.fetched_at,
        d.removed, d.body
-FROM documents d
+FROM chunk d
 JOIN url_frontier f ON f.domain_id = d.domain_id AND f.job_id = d.job_id AND f.url_key = d.url_key
 JOIN domains n ON n.id = d.domain_id
-WHERE (d.changed, d.domain_id, d.job_id, d.url_key) > (%(changed)s::text::xid8, %(domain)s, %(job)s, %(key)s)
-  AND d.changed < %(end)s::text::xid8
-ORDER BY d.changed, d.domain_id, d.job_id, d.url_key LIMIT %(limit)s
+ORDER BY d.changed, d.domain_id, d.job_id, d.url_key
 """
 _DELETED: Final = """
 SELECT d.changed::text::bigint, d.domain_id, d.job_id, d.url_key FROM document_deletions d
@@ -47,6 +61,7 @@ class StoreNow(NamedTuple):
     """Which store it is, and how far it can be read without missing a transaction that is still open."""
 
     store: str
+    """The store, its generation, and the server that it is on."""
     horizon: int
     now: datetime
 
@@ -98,6 +113,16 @@ def now(connection: psycopg.Connection) -> StoreNow:
     row = connection.execute(_NOW).fetchone()
     assert row is not None  # noqa: S101 — the schema makes the row
     return StoreNow(*row)
+
+
+def adopt(connection: psycopg.Connection, *, limit: int = 2_000) -> None:
+    """Give documents that a dump of another server brought numbers of transactions of this one; with others, an index would never see them.
+
+    Before: no transaction is open. After: all documents that are committed have numbers below those of future transactions.
+    """
+    connection.execute(_FORGET)
+    while connection.execute(_ADOPT, (limit,), prepare=False).rowcount == limit:
+        pass
 
 
 def changed(connection: psycopg.Connection, begin: int, end: int, *, limit: int) -> Iterator[list[ChangedDocument]]:

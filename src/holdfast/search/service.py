@@ -1,8 +1,8 @@
 """Search over documents: keeps the index of this machine up to date, and answers queries from it.
 
 The rules: the index is derived. It is read in the order in which transactions changed documents, up to the oldest one that is still open,
-so none is missed; what was read twice replaces itself. An index of another store, of another generation of it, of another version, or one
-that was not updated for longer than deletions are kept, is built anew.
+so none is missed; what was read twice replaces itself. An index that cannot be read, that is of another store, generation, server or
+version, or that was not updated for longer than deletions are kept, is built anew.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from holdfast.db import jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.documents.content import read_content
+from holdfast.documents.content import read_text
 from holdfast.errors import SearchUnavailable, UnderWay
 from holdfast.model.domain_name import canonical_domain
 from holdfast.search import queries
@@ -69,7 +69,7 @@ class SearchService:
         hits = [
             (rows[_id_of(key)], score) for key, score in found.hits if _id_of(key) in rows
         ]  # others are deleted since
-        texts = [(read_content(row.body, row.removed).text, row.language) for row, _ in hits]
+        texts = [(read_text(row.body, row.removed), row.language) for row, _ in hits]
         snippets = index.snippets(words, texts)
         return SearchResults(
             found.total, [_hit(*hit, snippet) for hit, snippet in zip(hits, snippets, strict=True)], status
@@ -153,6 +153,7 @@ class SearchService:
 
     def _update(self, on_progress: OnProgress, stopped: Callable[[], bool]) -> int:
         with self._database.session() as connection:
+            queries.adopt(connection)
             now = queries.now(connection)
             try:
                 index = self._open()
@@ -242,7 +243,7 @@ def _indexed(row: ChangedDocument) -> IndexedDocument:
         key=index_key(DocumentId(row.domain_id, row.job_id, row.url_key)),
         url=row.url,
         title=row.title or "",
-        text=read_content(row.body, row.removed).text,
+        text=read_text(row.body, row.removed),
         language=row.language,
         domain=row.domain,
         job_id=row.job_id,

@@ -16,7 +16,7 @@ from holdfast.dashboard.pages.items import item_address, summary
 from holdfast.dashboard.rendering import Context, Notice, PageContext, query
 from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import NotFound, SearchUnavailable, UsageError
 from holdfast.items.records import ItemFilter
 from holdfast.links.records import LinkPlace
 from holdfast.links.service import COUNTED
@@ -91,7 +91,7 @@ def documents(context: Context, services: Services) -> Response:
                 form.moment("until", "Until"),
             )
             found = services.search.search(words, where, limit=_HITS, offset=form.integer("offset", "Offset") or 0)
-        except (UsageError, NotFound) as problem:
+        except (UsageError, NotFound, SearchUnavailable) as problem:
             notice = Notice("problem", str(problem))
     index = found.index if found else services.search.status()
     return context.page("pages/search.html", notice=notice, words=words, found=found, index=index, per_page=_HITS)
