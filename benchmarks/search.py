@@ -143,10 +143,13 @@ def make(database: Database, documents: int) -> None:
 
 
 def progress(what: str, total: int) -> Callable[[int], None]:
-    """Show how far it is."""
+    """Show how far it is: each percent on a terminal, each tenth elsewhere."""
+    shown, parts = -1, 100 if sys.stdout.isatty() else 10
 
     def show(done: int) -> None:
-        if sys.stdout.isatty() or done * 10 // total != (done - 2_000) * 10 // total:
+        nonlocal shown
+        if done * parts // total != shown:
+            shown = done * parts // total
             print(f"\r{done:,} of {total:,} {what} ", end="", flush=True)
 
     return show
@@ -251,16 +254,21 @@ def index(url: str, data: str) -> None:
     """Bring the index up to date, and say how far it is and how much memory it takes. For a process of its own."""
     own, said = psutil.Process(), -1_000
 
+    def memory() -> int:
+        """Bytes of its own: without files that are mapped, whose pages the system takes back."""
+        found = own.memory_info()
+        return int(found.rss - found.shared)
+
     def say(read: int) -> None:
         nonlocal said
         if read - said >= 1_000:
             said = read
-            print(json.dumps({"read": read, "rss": own.memory_info().rss}), flush=True)
+            print(json.dumps({"read": read, "memory": memory()}), flush=True)
 
     service = SearchService(Database(url), Path(data))
     say(0)
     read = service.update(say)
-    print(json.dumps({"read": read, "rss": own.memory_info().rss, "cpu": sum(own.cpu_times()[:2])}), flush=True)
+    print(json.dumps({"read": read, "memory": memory(), "cpu": sum(own.cpu_times()[:2])}), flush=True)
 
 
 def build(data: Path, stored: Stored) -> dict[str, Any]:
@@ -271,7 +279,7 @@ def build(data: Path, stored: Stored) -> dict[str, Any]:
     show = progress("documents indexed", total)
     with indexing(data, stored.database) as child:
         for said in child.says():
-            memory[said["read"]] = said["rss"]
+            memory[said["read"]] = said["memory"]
             cpu = said.get("cpu", cpu)
             show(said["read"])
         child.process.wait()
@@ -279,7 +287,7 @@ def build(data: Path, stored: Stored) -> dict[str, Any]:
     index = SearchIndex(folder)
     size = sum(file.stat().st_size for file in folder.iterdir())
     parts = [
-        max((rss for read, rss in memory.items() if part * total <= 10 * read <= (part + 1) * total), default=0)
+        max((size for read, size in memory.items() if part * total <= 10 * read <= (part + 1) * total), default=0)
         for part in range(10)
     ]
     print(
@@ -294,7 +302,7 @@ def build(data: Path, stored: Stored) -> dict[str, Any]:
         "cpu_seconds": cpu,
         "bytes": size,
         "segments": index.segments(),
-        "rss": parts,
+        "memory": parts,
     }
 
 
@@ -393,14 +401,16 @@ def through_service(service: SearchService, asked: dict[str, list[Asked]]) -> di
 
 def over_http(data: Path, database: Database, documents: int, asked: dict[str, list[Asked]]) -> dict[str, Any]:
     """Time them over HTTP while documents change; the background of `holdfast serve` indexes meanwhile."""
-    stop = multiprocessing.Event()
+    begun, stop = multiprocessing.Event(), multiprocessing.Event()
     served = Served(data, "--workers", "1", WEB_ADMIN_LIMIT="1000000")
     writer = multiprocessing.Process(
-        target=search_data.keep_changing, args=(database, documents, stop, CHANGES_PER_SECOND)
+        target=search_data.keep_changing, args=(database, documents, CHANGES_PER_SECOND, begun, stop)
     )
     try:
         headers = {"Authorization": f"Bearer {served.token(f'bench-{time.time_ns()}', Role.ADMIN)}"}
         writer.start()
+        if not begun.wait(120):
+            raise SystemExit("The process that changes documents does not begin.")
         with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", headers=headers, timeout=60) as client:
 
             def run(one: Asked) -> tuple[int, IndexStatus]:
@@ -415,7 +425,8 @@ def over_http(data: Path, database: Database, documents: int, asked: dict[str, l
             return timed(f"GET /api/search, {CHANGES_PER_SECOND:.0f} documents a second change", run, asked)
     finally:
         stop.set()
-        writer.join()
+        if writer.pid is not None:
+            writer.join()
         served.stop()
         for complaint, count in served.complaints().items():
             print(f"the log says {count} times: {complaint}")

@@ -266,7 +266,7 @@ def change(connection: psycopg.Connection, words: dict[str, Words], number: int,
     )
 
 
-def keep_changing(database: Database, documents: int, stop: Any, rate: float) -> None:
+def keep_changing(database: Database, documents: int, rate: float, begun: Any, stop: Any) -> None:
     """Change random documents at a rate, in transactions of ten, until `stop` is set. For a process of its own."""
     words = {code: Words(code) for code in LANGUAGES}
     chance = random.Random(1)
@@ -278,4 +278,5 @@ def keep_changing(database: Database, documents: int, stop: Any, rate: float) ->
                 for _ in range(10):
                     change(connection, words, chance.randint(1, documents), version)
                     version += 1
+            begun.set()
             stop.wait(max(0.0, 10 / rate - (time.monotonic() - began)))
