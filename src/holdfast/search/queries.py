@@ -9,11 +9,12 @@ import psycopg
 from holdfast.db import array_params
 
 # Numbers of transactions mean something on one server only, and on one timeline of it.
-_NOW: Final = """
-SELECT concat_ws('/', s.id, s.generation, (pg_control_system()).system_identifier, (pg_control_checkpoint()).timeline_id),
-       pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp()
-FROM store_identity s
-"""
+_STORE: Final = (
+    "concat_ws('/', s.id, s.generation, (pg_control_system()).system_identifier, (pg_control_checkpoint()).timeline_id)"
+)
+_NOW: Final = f"""
+SELECT {_STORE}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp() FROM store_identity s
+"""  # noqa: S608 — composed of constants only
 # No row that can be seen was written by a transaction that has not begun: a dump of another server brought it.
 _ADOPT: Final = """
 UPDATE documents d SET changed = pg_current_xact_id()
@@ -41,11 +42,14 @@ WHERE (d.changed, d.domain_id, d.job_id, d.url_key) > (%(changed)s::text::xid8, 
   AND d.changed < %(end)s::text::xid8
 ORDER BY d.changed, d.domain_id, d.job_id, d.url_key LIMIT %(limit)s
 """
-_WAITING: Final = """
-SELECT count(*), min(extracted_at), clock_timestamp() FROM (
-    SELECT extracted_at FROM documents WHERE changed >= %(begin)s::text::xid8 ORDER BY changed LIMIT %(limit)s
-) d
-"""
+_LAG: Final = f"""
+SELECT {_STORE}, w.waiting, GREATEST(extract(epoch FROM clock_timestamp() - w.oldest), 0)::double precision
+FROM store_identity s, (
+    SELECT count(*) AS waiting, min(extracted_at) AS oldest FROM (
+        SELECT extracted_at FROM documents WHERE changed >= %(begin)s::text::xid8 ORDER BY changed LIMIT %(limit)s
+    ) d
+) w
+"""  # noqa: S608 — composed of constants only
 _FOUND: Final = """
 SELECT d.domain_id, d.job_id, d.url_key, f.url, n.domain, j.name, d.title, d.language, d.kind, d.fetched_at, d.removed, d.body
 FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]) AS w(domain_id, job_id, url_key)
@@ -53,8 +57,6 @@ JOIN documents d USING (domain_id, job_id, url_key)
 JOIN url_frontier f USING (domain_id, job_id, url_key)
 JOIN domains n ON n.id = d.domain_id JOIN crawl_jobs j ON j.id = d.job_id
 """
-MAX_COUNTED: Final = 10_000
-"""Up to this number, waiting documents are counted."""
 
 
 class StoreNow(NamedTuple):
@@ -64,6 +66,14 @@ class StoreNow(NamedTuple):
     """The store, its generation, and the server that it is on."""
     horizon: int
     now: datetime
+
+
+class Lag(NamedTuple):
+    """How far the index of a store is behind."""
+
+    store: str
+    waiting: int
+    behind_seconds: float | None
 
 
 class ChangedDocument(NamedTuple):
@@ -153,11 +163,11 @@ def deleted(connection: psycopg.Connection, begin: int, end: int, *, limit: int 
             return
 
 
-def waiting(connection: psycopg.Connection, begin: int) -> tuple[int, float | None]:
-    """Return how many documents were changed since, up to `MAX_COUNTED`, and for how many seconds the oldest has waited."""
-    row = connection.execute(_WAITING, {"begin": begin, "limit": MAX_COUNTED}).fetchone()
-    count, oldest, at = row or (0, None, None)
-    return count, None if oldest is None else max(0.0, (at - oldest).total_seconds())
+def lag(connection: psycopg.Connection, begin: int, *, limit: int) -> Lag:
+    """Return which store it is, how many documents were changed since, up to `limit`, and how long the oldest of these has waited."""
+    row = connection.execute(_LAG, {"begin": begin, "limit": limit}).fetchone()
+    assert row is not None  # noqa: S101 — the schema makes the row
+    return Lag(*row)
 
 
 def found(connection: psycopg.Connection, ids: Sequence[DocumentId]) -> dict[DocumentId, FoundDocument]:

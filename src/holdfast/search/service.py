@@ -32,6 +32,9 @@ DELETIONS_KEPT: Final = timedelta(days=7)
 CHUNK: Final = 200
 COMMIT_DOCUMENTS: Final = 20_000
 """Documents after which the index is committed."""
+COUNTED: Final = 10_000
+COUNTED_BY_SEARCH: Final = 1_000
+"""Up to these numbers, waiting documents are counted for a status, and for the answer to a search."""
 MAX_LIMIT: Final = 100
 MAX_OFFSET: Final = 10_000
 
@@ -61,7 +64,7 @@ class SearchService:
     def _search(self, words: str, where: SearchFilter, limit: int, offset: int) -> SearchResults:
         index = self._open()
         with self._database.session() as connection:
-            status = self._status(connection, index)
+            status = self._status(connection, index, counted=COUNTED_BY_SEARCH)
             if index is None:
                 return SearchResults(0, [], status)
             found = index.search(words, self._index_filter(connection, where), limit=limit, offset=offset)
@@ -110,18 +113,18 @@ class SearchService:
 
         def read() -> IndexStatus:
             with self._database.session() as connection:
-                return self._status(connection, self._open())
+                return self._status(connection, self._open(), counted=COUNTED)
 
         return self._reading(read)
 
-    def _status(self, connection: Connection, index: SearchIndex | None) -> IndexStatus:
+    def _status(self, connection: Connection, index: SearchIndex | None, *, counted: int) -> IndexStatus:
         mark = None if index is None else index.watermark()
-        if mark is not None and mark.store != queries.now(connection).store:
-            mark = None
-        count, behind = queries.waiting(connection, 0 if mark is None else mark.changed)
+        lag = queries.lag(connection, 0 if mark is None else mark.changed, limit=counted)
+        if mark is not None and mark.store != lag.store:
+            mark, lag = None, queries.lag(connection, 0, limit=counted)
         size = _size_of(self._folder) if index is not None else 0
         documents = 0 if index is None or mark is None else index.count()
-        return IndexStatus(documents, count, behind, None if mark is None else mark.read_at, size)
+        return IndexStatus(documents, lag.waiting, lag.behind_seconds, None if mark is None else mark.read_at, size)
 
     def _open(self) -> SearchIndex | None:
         """The index of this machine, as it was committed last; None: there is none."""
