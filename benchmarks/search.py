@@ -284,6 +284,8 @@ def build(data: Path, stored: Stored) -> dict[str, Any]:
             cpu = said.get("cpu", cpu)
             show(said["read"])
         child.process.wait()
+        if child.process.returncode:
+            raise SystemExit(f"The process that indexes ended with {child.process.returncode}.")
     seconds = time.monotonic() - began
     index = SearchIndex(folder)
     size = sum(file.stat().st_size for file in folder.iterdir())
