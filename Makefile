@@ -13,7 +13,7 @@ SIDE_BY_SIDE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # Tests start hundreds of processes: where a container's image forbids it, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup crawl test fast t lint ready unit coverage prove accept bench bench-cost bench-scale bench-store bench-api bench-dashboard bench-text screenshots chromium clean
+.PHONY: help setup crawl test fast t lint ready unit coverage prove accept bench bench-cost bench-scale bench-store bench-api bench-dashboard bench-text bench-search screenshots chromium clean
 
 help:            ## What there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -78,6 +78,9 @@ bench-dashboard: setup chromium  ## Every page of the dashboard at a million pag
 bench-text: setup  ## Main content of real pages beside other extractors (gets them), and what is removed site by site (about 4 minutes)
 	@$(BIN)/python -m benchmarks.text
 	@$(BIN)/python -m benchmarks.site_text
+
+bench-search: setup  ## Search over a million documents: 20 kills while it indexes, then latency while documents change (about 25 minutes)
+	@$(BIN)/python -m benchmarks.search
 
 prove: setup     ## The long proofs, from where they were: hours of kills; COLUMN="one of four" for one, PROVE_KILLS=30 for fewer
 	@$(BIN)/python -m tests.prove --kills $(PROVE_KILLS) --column "$(COLUMN)"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import NotFound as NotFound
     from .errors import Refused as Refused
     from .errors import SchemaMismatch as SchemaMismatch
+    from .errors import SearchUnavailable as SearchUnavailable
     from .errors import StoreError as StoreError
     from .errors import StoreUnavailable as StoreUnavailable
     from .errors import TooMany as TooMany
@@ -34,6 +35,7 @@ _ERRORS = frozenset(
         "NotFound",
         "Refused",
         "SchemaMismatch",
+        "SearchUnavailable",
         "StoreError",
         "StoreUnavailable",
         "TooMany",

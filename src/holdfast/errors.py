@@ -14,6 +14,7 @@ Each message is one sentence that says what to do; each class has the exit code 
     │   ├── RolledBack                    the connection broke; the transaction may be run again
     │   └── Unsettled                     the result of a transaction is unknown
     ├── ImageStoreUnavailable         3   the files of images cannot be stored or read at present
+    ├── SearchUnavailable             3   the search index cannot be read or written at present
     ├── NotFound                      4   no such domain, worker, job …
     ├── Refused                       5   the current state forbids it (or the operator said no)
     │   ├── ClaimLost                     another worker holds the claim now
@@ -76,6 +77,12 @@ class Unsettled(StoreError):
 
 class ImageStoreUnavailable(HoldfastError):
     """The files of images cannot be stored or read at present: disk full, no connection, access denied. It may be tried again."""
+
+    exit_code = 3
+
+
+class SearchUnavailable(HoldfastError):
+    """The search index of this machine cannot be read or written at present: damaged, disk full, access denied."""
 
     exit_code = 3
 

@@ -34,6 +34,7 @@ BY_ERROR: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
     errors.StoreUnavailable: (503, "unavailable", "The database does not answer"),
     errors.SchemaMismatch: (503, "schema", "The database has another schema"),
     errors.RolledBack: (503, "rolled-back", "Nothing was done"),
+    errors.SearchUnavailable: (503, "search-unavailable", "Search is not available now"),
     errors.NotFound: (404, "not-found", "Not found"),
     errors.Refused: (409, "refused", "The present state forbids it"),
     errors.Changed: (412, "changed", "It was changed meanwhile"),

@@ -138,14 +138,17 @@ class BackgroundProcess:
 
     async def _update_index(self) -> None:
         """Bring the search index of this machine up to the database, again and again, in a thread."""
-        search = self._services.search
+        search, said = self._services.search, ""
         while search is not None and not self._stop.is_set():
             try:
                 await asyncio.to_thread(search.update, stopped=self._stop.is_set)
+                said = ""
             except UnderWay:
                 pass  # a command of a person does it at the moment
             except HoldfastError as problem:
-                log.warning("the search index waits for the database: %s", problem)
+                if str(problem) != said:
+                    said = str(problem)
+                    log.warning("the search index stays as it is, and is tried again: %s", said)
             except Exception:
                 log.exception("search index: a fault of ours")
             with suppress(TimeoutError):

@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError
 
 BY_NAME: Final[Mapping[str, type[HoldfastError]]] = {
     "schema": errors.SchemaMismatch,
+    "search-unavailable": errors.SearchUnavailable,
     "store": errors.StoreError,
     "under-way": errors.UnderWay,
 }

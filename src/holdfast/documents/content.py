@@ -31,8 +31,21 @@ class Content:
 
 def read_content(body: bytes, removed: Sequence[int] = ()) -> Content:
     """Return a stored content without the blocks `removed`, by their numbers from 0."""
-    stored = json.loads(zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_BYTES))
-    return compose(stored, removed)
+    return compose(_stored(body), removed)
+
+
+def read_text(body: bytes, removed: Sequence[int] = ()) -> str:
+    """Return the text of a stored content without these blocks: what `read_content` has as `text`, without making the rest."""
+    stored = _stored(body)
+    text = str(stored["text"])
+    if not removed:
+        return text
+    return _without(text, [(block[2], block[3]) for block in stored["blocks"]], set(removed))[0]
+
+
+def _stored(body: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(zstandard.ZstdDecompressor().decompress(body, max_output_size=_MAX_BYTES))
+    return found
 
 
 def compose(found: Mapping[str, Any], removed: Sequence[int] = ()) -> Content:

@@ -8,18 +8,33 @@ import psycopg
 
 from holdfast.db import array_params
 
-_NOW: Final = """
-SELECT s.id::text || '/' || s.generation, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp() FROM store_identity s
+# Numbers of transactions mean something on one server only, and on one timeline of it.
+_STORE: Final = (
+    "concat_ws('/', s.id, s.generation, (pg_control_system()).system_identifier, (pg_control_checkpoint()).timeline_id)"
+)
+_NOW: Final = f"""
+SELECT {_STORE}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, clock_timestamp() FROM store_identity s
+"""  # noqa: S608 — composed of constants only
+# No row that can be seen was written by a transaction that has not begun: a dump of another server brought it.
+_ADOPT: Final = """
+UPDATE documents d SET changed = pg_current_xact_id()
+FROM (SELECT domain_id, job_id, url_key FROM documents WHERE changed >= pg_snapshot_xmax(pg_current_snapshot()) LIMIT %s) f
+WHERE d.domain_id = f.domain_id AND d.job_id = f.job_id AND d.url_key = f.url_key
 """
+_FORGET: Final = "DELETE FROM document_deletions WHERE changed >= pg_snapshot_xmax(pg_current_snapshot())"
+# The chunk is cut first: joined with all that follows, each chunk would cost as much as the whole.
 _CHANGED: Final = """
+WITH chunk AS MATERIALIZED (
+    SELECT changed, domain_id, job_id, url_key, title, language, kind, fetched_at, removed, body FROM documents
+    WHERE (changed, domain_id, job_id, url_key) > (%(changed)s::text::xid8, %(domain)s, %(job)s, %(key)s) AND changed < %(end)s::text::xid8
+    ORDER BY changed, domain_id, job_id, url_key LIMIT %(limit)s
+)
 SELECT d.changed::text::bigint, d.domain_id, d.job_id, d.url_key, f.url, n.domain, d.title, d.language, d.kind, d.fetched_at,
        d.removed, d.body
-FROM documents d
+FROM chunk d
 JOIN url_frontier f ON f.domain_id = d.domain_id AND f.job_id = d.job_id AND f.url_key = d.url_key
 JOIN domains n ON n.id = d.domain_id
-WHERE (d.changed, d.domain_id, d.job_id, d.url_key) > (%(changed)s::text::xid8, %(domain)s, %(job)s, %(key)s)
-  AND d.changed < %(end)s::text::xid8
-ORDER BY d.changed, d.domain_id, d.job_id, d.url_key LIMIT %(limit)s
+ORDER BY d.changed, d.domain_id, d.job_id, d.url_key
 """
 _DELETED: Final = """
 SELECT d.changed::text::bigint, d.domain_id, d.job_id, d.url_key FROM document_deletions d
@@ -27,11 +42,15 @@ WHERE (d.changed, d.domain_id, d.job_id, d.url_key) > (%(changed)s::text::xid8, 
   AND d.changed < %(end)s::text::xid8
 ORDER BY d.changed, d.domain_id, d.job_id, d.url_key LIMIT %(limit)s
 """
-_WAITING: Final = """
-SELECT count(*), min(extracted_at), clock_timestamp() FROM (
-    SELECT extracted_at FROM documents WHERE changed >= %(begin)s::text::xid8 ORDER BY changed LIMIT %(limit)s
-) d
-"""
+_LAG: Final = f"""
+SELECT {_STORE}, w.waiting,
+       CASE WHEN w.waiting > 0 THEN GREATEST(extract(epoch FROM clock_timestamp() - w.oldest), 0)::double precision END
+FROM store_identity s, (
+    SELECT count(*) AS waiting, min(extracted_at) AS oldest FROM (
+        SELECT extracted_at FROM documents WHERE changed >= %(begin)s::text::xid8 ORDER BY changed LIMIT %(limit)s
+    ) d
+) w
+"""  # noqa: S608 — composed of constants only
 _FOUND: Final = """
 SELECT d.domain_id, d.job_id, d.url_key, f.url, n.domain, j.name, d.title, d.language, d.kind, d.fetched_at, d.removed, d.body
 FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]) AS w(domain_id, job_id, url_key)
@@ -39,16 +58,23 @@ JOIN documents d USING (domain_id, job_id, url_key)
 JOIN url_frontier f USING (domain_id, job_id, url_key)
 JOIN domains n ON n.id = d.domain_id JOIN crawl_jobs j ON j.id = d.job_id
 """
-MAX_COUNTED: Final = 10_000
-"""Up to this number, waiting documents are counted."""
 
 
 class StoreNow(NamedTuple):
     """Which store it is, and how far it can be read without missing a transaction that is still open."""
 
     store: str
+    """The store, its generation, and the server that it is on."""
     horizon: int
     now: datetime
+
+
+class Lag(NamedTuple):
+    """How far the index of a store is behind."""
+
+    store: str
+    waiting: int
+    behind_seconds: float | None
 
 
 class ChangedDocument(NamedTuple):
@@ -100,6 +126,16 @@ def now(connection: psycopg.Connection) -> StoreNow:
     return StoreNow(*row)
 
 
+def adopt(connection: psycopg.Connection, *, limit: int = 2_000) -> None:
+    """Give documents that a dump of another server brought numbers of transactions of this one; with others, an index would never see them.
+
+    Before: no transaction is open. After: all documents that are committed have numbers below those of future transactions.
+    """
+    connection.execute(_FORGET)
+    while connection.execute(_ADOPT, (limit,), prepare=False).rowcount == limit:
+        pass
+
+
 def changed(connection: psycopg.Connection, begin: int, end: int, *, limit: int) -> Iterator[list[ChangedDocument]]:
     """Read documents that were changed by transactions from `begin` up to, but without, `end`, in that order, in chunks."""
     after: tuple[int, int, int, bytes] = (begin, 0, 0, b"")
@@ -128,11 +164,11 @@ def deleted(connection: psycopg.Connection, begin: int, end: int, *, limit: int 
             return
 
 
-def waiting(connection: psycopg.Connection, begin: int) -> tuple[int, float | None]:
-    """Return how many documents were changed since, up to `MAX_COUNTED`, and for how many seconds the oldest has waited."""
-    row = connection.execute(_WAITING, {"begin": begin, "limit": MAX_COUNTED}).fetchone()
-    count, oldest, at = row or (0, None, None)
-    return count, None if oldest is None else max(0.0, (at - oldest).total_seconds())
+def lag(connection: psycopg.Connection, begin: int, *, limit: int) -> Lag:
+    """Return which store it is, how many documents were changed since, up to `limit`, and how long the oldest of these has waited."""
+    row = connection.execute(_LAG, {"begin": begin, "limit": limit}).fetchone()
+    assert row is not None  # noqa: S101 — the schema makes the row
+    return Lag(*row)
 
 
 def found(connection: psycopg.Connection, ids: Sequence[DocumentId]) -> dict[DocumentId, FoundDocument]:

@@ -51,7 +51,7 @@ class IndexStatus:
     documents: Int64
     """In the index."""
     waiting: Int64
-    """Documents of the database that are new or changed and not in the index yet."""
+    """Documents of the database that are new or changed and not in the index yet: counted up to 10,000, and up to 1,000 with results."""
     behind_seconds: float | None
     """How long the oldest of them has waited, at the least; null: none waits."""
     updated_at: datetime | None

@@ -1,24 +1,26 @@
 """Search over documents: keeps the index of this machine up to date, and answers queries from it.
 
 The rules: the index is derived. It is read in the order in which transactions changed documents, up to the oldest one that is still open,
-so none is missed; what was read twice replaces itself. An index of another store, of another generation of it, of another version, or one
-that was not updated for longer than deletions are kept, is built anew.
+so none is missed; what was read twice replaces itself. An index that cannot be read, that is of another store, generation, server or
+version, or that was not updated for longer than deletions are kept, is built anew.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.db import jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.documents.content import read_content
+from holdfast.documents.content import read_text
+from holdfast.errors import SearchUnavailable, UnderWay
 from holdfast.model.domain_name import canonical_domain
 from holdfast.search import queries
-from holdfast.search.index import IndexedDocument, IndexFilter, SearchIndex, Watermark
-from holdfast.search.queries import ChangedDocument, DocumentId, StoreNow
+from holdfast.search.index import IndexDamaged, IndexedDocument, IndexFilter, SearchIndex, Watermark, exclusive
+from holdfast.search.queries import ChangedDocument, DocumentId, FoundDocument, StoreNow
 from holdfast.search.records import IndexStatus, SearchFilter, SearchHit, SearchResults, SnippetPart
 
 log: Final = logging.getLogger(__name__)
@@ -30,10 +32,14 @@ DELETIONS_KEPT: Final = timedelta(days=7)
 CHUNK: Final = 200
 COMMIT_DOCUMENTS: Final = 20_000
 """Documents after which the index is committed."""
+COUNTED: Final = 10_000
+COUNTED_BY_SEARCH: Final = 1_000
+"""Up to these numbers, waiting documents are counted for a status, and for the answer to a search."""
 MAX_LIMIT: Final = 100
 MAX_OFFSET: Final = 10_000
 
 OnProgress = Callable[[int], None]
+_Result = TypeVar("_Result")
 
 
 class SearchService:
@@ -53,28 +59,42 @@ class SearchService:
         self, words: str, where: SearchFilter | None = None, *, limit: int = 10, offset: int = 0
     ) -> SearchResults:
         """Find documents with these words, the best first. Raises UsageError for a query that cannot be read, NotFound."""
-        where = where or SearchFilter()
+        return self._reading(lambda: self._search(words, where or SearchFilter(), limit, offset))
+
+    def _search(self, words: str, where: SearchFilter, limit: int, offset: int) -> SearchResults:
         index = self._open()
         with self._database.session() as connection:
-            status = self._status(connection, index)
+            status = self._status(connection, index, counted=COUNTED_BY_SEARCH)
             if index is None:
                 return SearchResults(0, [], status)
             found = index.search(words, self._index_filter(connection, where), limit=limit, offset=offset)
-            ids = {key: _id_of(key) for key, _ in found.hits}
-            rows = queries.found(connection, list(ids.values()))
-        hits = []
-        for key, score in found.hits:
-            row = rows.get(ids[key])
-            if row is None:  # deleted since
-                continue
-            text = read_content(row.body, row.removed).text
-            snippet = [SnippetPart(*part) for part in index.snippet(words, text, row.language)]
-            hits.append(
-                SearchHit(
-                    row.url, row.domain, row.job, row.title, row.language, row.kind, row.fetched_at, score, snippet
-                )
-            )
-        return SearchResults(found.total, hits, status)
+            rows = queries.found(connection, [_id_of(key) for key, _ in found.hits])
+        hits = [
+            (rows[_id_of(key)], score) for key, score in found.hits if _id_of(key) in rows
+        ]  # others are deleted since
+        texts = [(read_text(row.body, row.removed), row.language) for row, _ in hits]
+        snippets = index.snippets(words, texts)
+        return SearchResults(
+            found.total, [_hit(*hit, snippet) for hit, snippet in zip(hits, snippets, strict=True)], status
+        )
+
+    def _reading(self, read: Callable[[], _Result]) -> _Result:
+        """Read from the index; once more if it was replaced meanwhile. Raises IndexDamaged; then the next update builds it anew."""
+        try:
+            return read()
+        except IndexDamaged:
+            self._forget()
+        try:
+            return read()
+        except IndexDamaged:
+            with suppress(SearchUnavailable, UnderWay), exclusive(self._folder):
+                SearchIndex.discard(self._folder)
+            raise
+
+    def _forget(self) -> None:
+        """Open the index again when it is needed next."""
+        with self._lock:
+            self._index = None
 
     def _index_filter(self, connection: Connection, where: SearchFilter) -> IndexFilter:
         domain = None if where.domain is None else canonical_domain(where.domain, registrable=self._registrable)
@@ -90,17 +110,21 @@ class SearchService:
 
     def status(self) -> IndexStatus:
         """Return how far the index is."""
-        with self._database.session() as connection:
-            return self._status(connection, self._open())
 
-    def _status(self, connection: Connection, index: SearchIndex | None) -> IndexStatus:
+        def read() -> IndexStatus:
+            with self._database.session() as connection:
+                return self._status(connection, self._open(), counted=COUNTED)
+
+        return self._reading(read)
+
+    def _status(self, connection: Connection, index: SearchIndex | None, *, counted: int) -> IndexStatus:
         mark = None if index is None else index.watermark()
-        if mark is not None and mark.store != queries.now(connection).store:
-            mark = None
-        count, behind = queries.waiting(connection, 0 if mark is None else mark.changed)
-        size = sum(file.stat().st_size for file in self._folder.glob("*")) if index is not None else 0
+        lag = queries.lag(connection, 0 if mark is None else mark.changed, limit=counted)
+        if mark is not None and mark.store != lag.store:
+            mark, lag = None, queries.lag(connection, 0, limit=counted)
+        size = _size_of(self._folder) if index is not None else 0
         documents = 0 if index is None or mark is None else index.count()
-        return IndexStatus(documents, count, behind, None if mark is None else mark.read_at, size)
+        return IndexStatus(documents, lag.waiting, lag.behind_seconds, None if mark is None else mark.read_at, size)
 
     def _open(self) -> SearchIndex | None:
         """The index of this machine, as it was committed last; None: there is none."""
@@ -121,17 +145,39 @@ class SearchService:
         Before: nothing. After: all documents that were committed before the call are in the index, or, if `stopped`, some of them; a
         process that is killed leaves what was committed last.
         """
-        with self._database.session() as connection:
-            now = queries.now(connection)
-            index = self._open()
-            if index is None or self._is_outdated(index, now):
-                index = self._recreate()
-            return self._read_changes(connection, index, now, on_progress, stopped)
+        with exclusive(self._folder):
+            return self._update(on_progress, stopped)
 
     def rebuild(self, on_progress: OnProgress = lambda _: None) -> int:
-        """Build the index anew from the database. Returns how many documents it has."""
-        self._recreate()
-        return self.update(on_progress)
+        """Build the index anew from the database. Returns how many documents it has. Raises UnderWay while another process updates it."""
+        with exclusive(self._folder):
+            self._recreate()
+            return self._update(on_progress, lambda: False)
+
+    def _update(self, on_progress: OnProgress, stopped: Callable[[], bool]) -> int:
+        with self._database.session() as connection:
+            queries.adopt(connection)
+            now = queries.now(connection)
+            try:
+                index = self._open()
+                outdated = index is None or self._is_outdated(index, now)
+            except IndexDamaged as problem:
+                log.warning("%s", problem)
+                index, outdated = None, True
+            if outdated or index is None:
+                index = self._recreate()
+            try:
+                return self._read_changes(connection, index, now, on_progress, stopped)
+            except SearchUnavailable:
+                self._discard_if_damaged()
+                raise
+
+    def _discard_if_damaged(self) -> None:
+        self._forget()
+        try:
+            self._open()
+        except IndexDamaged:
+            SearchIndex.discard(self._folder)
 
     def _is_outdated(self, index: SearchIndex, now: StoreNow) -> bool:
         mark = index.watermark()
@@ -140,9 +186,7 @@ class SearchService:
         return mark.store != now.store or now.now - mark.read_at > DELETIONS_KEPT
 
     def _recreate(self) -> SearchIndex:
-        """Make an empty index. Raises UnderWay if another process writes the present one."""
-        if SearchIndex.exists(self._folder):
-            SearchIndex(self._folder).writer().close()
+        """Make an empty index. Before: no other process writes the present one, see `exclusive`."""
         with self._lock:
             self._index = SearchIndex.create(self._folder)
             return self._index
@@ -164,7 +208,7 @@ class SearchService:
         try:
             if mark is not None:
                 for ids in queries.deleted(connection, begin, now.horizon):
-                    writer.remove(map(_key_of, ids))
+                    writer.remove(map(index_key, ids))
             for rows in queries.changed(connection, begin, now.horizon, limit=CHUNK):
                 writer.put(map(_indexed, rows))
                 read += len(rows)
@@ -177,17 +221,32 @@ class SearchService:
                 if stopped():
                     return read
             writer.commit(Watermark(now.store, now.horizon, now.now))
+            writer.finish()
         finally:
             writer.close()
         return read
 
 
+def _hit(row: FoundDocument, score: float, snippet: Sequence[tuple[str, bool]]) -> SearchHit:
+    parts = [SnippetPart(*part) for part in snippet]
+    return SearchHit(row.url, row.domain, row.job, row.title, row.language, row.kind, row.fetched_at, score, parts)
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes of the files in a folder, some of which may be deleted at the moment."""
+    size = 0
+    for file in folder.glob("*"):
+        with suppress(FileNotFoundError):
+            size += file.stat().st_size
+    return size
+
+
 def _indexed(row: ChangedDocument) -> IndexedDocument:
     return IndexedDocument(
-        key=_key_of(DocumentId(row.domain_id, row.job_id, row.url_key)),
+        key=index_key(DocumentId(row.domain_id, row.job_id, row.url_key)),
         url=row.url,
         title=row.title or "",
-        text=read_content(row.body, row.removed).text,
+        text=read_text(row.body, row.removed),
         language=row.language,
         domain=row.domain,
         job_id=row.job_id,
@@ -196,7 +255,8 @@ def _indexed(row: ChangedDocument) -> IndexedDocument:
     )
 
 
-def _key_of(one: DocumentId) -> str:
+def index_key(one: DocumentId) -> str:
+    """The key of a document in the index."""
     return f"{one.domain_id}/{one.job_id}/{one.url_key.hex()}"
 
 

@@ -1,5 +1,8 @@
 """Search as the service answers it: what was committed is found, what was deleted is not, and a killed process leaves the last commit."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -8,11 +11,13 @@ import pytest
 
 from holdfast.crawler import site_blocks
 from holdfast.db.connection import Database
-from holdfast.errors import NotFound, UnderWay
+from holdfast.errors import NotFound, SearchUnavailable, UnderWay
 from holdfast.model.url import url_key
 from holdfast.search import service as search_service
+from holdfast.search.index import IndexDamaged, IndexWriter, SearchIndex, exclusive
+from holdfast.search.queries import DocumentId
 from holdfast.search.records import SearchFilter
-from holdfast.search.service import SearchService
+from holdfast.search.service import SearchService, index_key
 from tests.support.crawled import HOME
 from tests.support.documents import FOOTER, MENU, DocumentSite
 from tests.support.factories import Store
@@ -81,6 +86,18 @@ def test_removed_blocks_are_not_found(site: DocumentSite, search: SearchService)
     assert urls(search, f"{MENU} OR ({FOOTER})") == []
 
 
+def test_documents_that_a_dump_brought_from_another_server_are_found(site: DocumentSite, search: SearchService) -> None:
+    search.update()
+    site.connection.execute("UPDATE documents SET changed = (1000000000 + words)::text::xid8, language = 'de'")
+    site.connection.execute(
+        "INSERT INTO document_deletions SELECT '2000000000', now(), domain_id, job_id, url_key FROM documents"
+    )
+    search.update()
+    assert len(urls(search, "says", SearchFilter(language="de"))) == 6
+    assert search.status().waiting == 0
+    assert search.rebuild() == 6
+
+
 def _other_store(site: DocumentSite, _: SearchService) -> None:
     site.connection.execute("UPDATE store_identity SET generation = generation + 1")
 
@@ -113,14 +130,114 @@ def test_an_index_that_cannot_be_continued_is_built_anew(
 
 def test_one_process_updates_the_index(site: DocumentSite, search: SearchService) -> None:
     search.update()
-    index = search._open()
-    assert index is not None
-    writer = index.writer()
     site.save(HOME, "Later.")
-    with pytest.raises(UnderWay):
-        search.update()
-    with pytest.raises(UnderWay):
-        search.rebuild()
-    assert len(urls(search, "says")) == 6, "the last commit is searched"
-    writer.close()
+    with exclusive(search._folder):
+        with pytest.raises(UnderWay):
+            search.update()
+        with pytest.raises(UnderWay):
+            search.rebuild()
+        assert len(urls(search, "says")) == 6, "the last commit is searched"
     assert search.update() == 1
+
+
+def test_a_rebuild_by_another_process_is_seen(site: DocumentSite, search: SearchService, database: Database) -> None:
+    search.update()
+    assert len(urls(search, "says")) == 6
+    other = SearchService(database, search._folder.parent)
+    site.save(HOME, "Quite another text.")
+    assert other.rebuild() == 6
+    assert len(urls(search, "says")) == 5
+
+
+def _truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _overwrite(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(b"\xff" * (len(content) - 200) + content[-200:])  # the footer stays: it opens
+
+
+@pytest.mark.parametrize("damage", [_truncate, _overwrite, Path.unlink])
+@pytest.mark.parametrize("name", ["meta.json", "*.term", "*.store", "*.idx"])
+def test_a_damaged_index_is_said_to_be_and_built_anew(
+    name: str, damage: Callable[[Path], None], site: DocumentSite, search: SearchService, database: Database
+) -> None:
+    search.update()
+    damage(next(search._folder.glob(name)))
+    searcher = SearchService(database, search._folder.parent)  # another process: nothing of the index is open in it
+    if SearchIndex.exists(search._folder):
+        with pytest.raises(IndexDamaged, match=r"is damaged .* `holdfast serve` builds it anew"):
+            searcher.search("says")
+    searcher.update()
+    assert len(urls(searcher, "says")) == 6
+    assert (searcher.status().documents, searcher.status().waiting) == (6, 0)
+
+
+def test_an_index_that_cannot_be_written_stays_as_it_is(
+    site: DocumentSite, search: SearchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search.update()
+    site.save(HOME, "Quite another text.")
+
+    def refuse(*_: object) -> None:
+        raise SearchUnavailable("No space left on device.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexWriter, "commit", refuse)
+        with pytest.raises(SearchUnavailable):
+            search.update()
+    assert (len(urls(search, "says")), search.status().waiting) == (6, 1)
+    assert search.update() == 1
+    assert urls(search, "another") == [HOME]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.db.connection import Database
+from holdfast.search import service
+from holdfast.search.index import IndexWriter
+
+url, data, name, moment, number = sys.argv[1:]
+service.CHUNK, service.COMMIT_DOCUMENTS = 3, 9
+real, calls = getattr(IndexWriter, name), 0
+
+def call(*values):
+    global calls
+    calls += 1
+    if calls == int(number) and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*values)
+    if calls == int(number):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(IndexWriter, name, call)
+service.SearchService(Database(url), Path(data)).update()
+"""
+
+
+def test_killed_while_indexing_it_has_what_was_committed(
+    database: Database, store: Store, search: SearchService
+) -> None:
+    site = DocumentSite(database, store, 40)
+    rows = site.connection.execute("SELECT changed::text::bigint, domain_id, job_id, url_key FROM documents").fetchall()
+    changes = {index_key(DocumentId(*row[1:])): row[0] for row in rows}
+    for name, moment, number in [
+        ("put", "after", 2),
+        ("commit", "after", 1),
+        ("commit", "before", 2),
+        ("finish", "before", 1),
+    ]:
+        script = [sys.executable, "-c", KILLED, database.url, str(search._folder.parent), name, moment, str(number)]
+        assert subprocess.run(script, check=False).returncode == -signal.SIGKILL
+        index = SearchIndex(search._folder)
+        mark, keys = index.watermark(), index.keys()
+        assert len(keys) == len(set(keys))
+        seen = 0 if mark is None else mark.changed
+        assert {key for key, changed in changes.items() if changed < seen} <= set(keys)
+        assert set(keys) <= {key for key, changed in changes.items() if changed <= seen}
+    search.update()
+    found = SearchIndex(search._folder).keys()
+    assert sorted(found) == sorted(changes)
+    assert search.search("says").total == 40

@@ -16,7 +16,7 @@ from holdfast.dashboard.pages.items import item_address, summary
 from holdfast.dashboard.rendering import Context, Notice, PageContext, query
 from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
-from holdfast.errors import NotFound, UsageError
+from holdfast.errors import NotFound, SearchUnavailable, UsageError
 from holdfast.items.records import ItemFilter
 from holdfast.links.records import LinkPlace
 from holdfast.links.service import COUNTED
@@ -94,7 +94,7 @@ def documents(context: Context, services: Services) -> Response:
                 form.moment("until", "Until"),
             )
             found = services.search.search(words, where, limit=_HITS, offset=offset)
-        except (UsageError, NotFound) as problem:
+        except (UsageError, NotFound, SearchUnavailable) as problem:
             notice = Notice("problem", str(problem))
     index = found.index if found else services.search.status()
     further = offset + _HITS if found and offset + _HITS < min(found.total, MAX_OFFSET) else None

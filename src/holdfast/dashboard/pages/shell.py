@@ -14,7 +14,7 @@ from holdfast.dashboard import live
 from holdfast.dashboard.live import view_key
 from holdfast.dashboard.rendering import STATIC, Context, query
 from holdfast.dashboard.route import page_router
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import HoldfastError, NotFound, SearchUnavailable
 
 router = page_router()
 
@@ -74,6 +74,7 @@ def search(context: Context, services: Services, q: Annotated[str, Query(max_len
         return context.redirect(f"/jobs/{quote(services.jobs(context.caller).show(text).name, safe='')}")
     with suppress(HoldfastError):  # nor of a domain
         return context.redirect(f"/domains/{quote(services.domains.info(text).domain, safe='')}")
-    if services.search.status().documents:
-        return context.redirect(query("/documents", q=text))
+    with suppress(SearchUnavailable):  # titles are in the database
+        if services.search.status().documents:
+            return context.redirect(query("/documents", q=text))
     return context.redirect(query("/pages", title=text), problem=f"There is no job or domain called “{text}”.")
