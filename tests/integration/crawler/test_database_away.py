@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -66,7 +66,8 @@ def frozen(server: embedded.Server) -> Callable[[], None]:
 
     def thaw() -> None:
         for process in everybody:
-            os.kill(process.pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # it was ending when it was frozen
+                os.kill(process.pid, signal.SIGCONT)
 
     return thaw
 

@@ -121,21 +121,24 @@ BAD = {
 }
 
 
-def test_a_bad_parser_fails_its_document_and_no_other(folder: Path) -> None:
-    for name, (body, _, _) in BAD.items():
+@pytest.mark.parametrize("seconds", [2, 60])
+def test_a_bad_parser_fails_its_document_and_no_other(folder: Path, seconds: int) -> None:
+    """Parsers without an end get two seconds; the others fail by themselves, however busy the machine is."""
+    bad = {name: case for name, case in BAD.items() if (case[1] is FailureKind.TIMED_OUT) is (seconds == 2)}
+    for name, (body, _, _) in bad.items():
         write(folder, name, body)
 
     async def test(pool: PluginPool) -> None:
-        asked = [pool.parse(name, PAGE) for name in BAD] + [pool.parse("good", PAGE) for _ in BAD]
+        asked = [pool.parse(name, PAGE) for name in bad] + [pool.parse("good", PAGE) for _ in bad]
         answers = await asyncio.gather(*asked)
-        for (name, (_, kind, words)), answer in zip(BAD.items(), answers, strict=False):
+        for (name, (_, kind, words)), answer in zip(bad.items(), answers, strict=False):
             assert isinstance(answer, ParseFailed), name
             assert (answer.parser, answer.kind) == (name, kind)
             assert words in answer.reason
-        assert all(isinstance(answer, ParseDone) for answer in answers[len(BAD) :])
+        assert all(isinstance(answer, ParseDone) for answer in answers[len(bad) :])
         assert await good(pool)
 
-    run(folder, test, fast=True, timeout=2, memory_limit=1 << 29)
+    run(folder, test, fast=True, timeout=seconds, memory_limit=1 << 29)
 
 
 BROKEN = {
