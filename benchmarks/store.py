@@ -109,7 +109,7 @@ def show_plan(database: Database) -> list[str]:
         job = jobs.find(connection, jobs.DEFAULT)
         rows = connection.execute(
             f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {claims._TAKE}",
-            {"worker": "plan", "job": job, "count": BATCH, "lease": LEASE},
+            {"worker": "plan", "job": job, "count": BATCH, "lease": LEASE, "generation": 1},
         ).fetchall()
     plan = [str(row[0]) for row in rows]
     scans = [line.strip() for line in plan if "Scan" in line and "CTE" not in line]
@@ -196,7 +196,7 @@ def _take(database: Database, worker: str, wanted: int, pace: float | None) -> t
     with database.connect() as connection:
         connection.prepare_threshold = 0
         job = jobs.find(connection, jobs.DEFAULT)
-        parameters = {"worker": worker, "job": job, "count": BATCH, "lease": LEASE}
+        parameters = {"worker": worker, "job": job, "count": BATCH, "lease": LEASE, "generation": 1}
         _take.start.wait()  # type: ignore[attr-defined]
         due = time.monotonic() + random.random() / (pace or 1)
         while len(ids) < wanted:

@@ -20,6 +20,7 @@ Each message is one sentence that says what to do; each class has the exit code 
     │   ├── ClaimLost                     another worker holds the claim now
     │   ├── NameInUse                     another live worker uses that name
     │   ├── Changed                       it was changed since it was read
+    │   ├── StoreRestored                 the store is of another generation: restored from a backup, or moved
     │   └── UnderWay                      the same request is still being processed
     ├── Denied                        6   the caller lacks the permission
     │   └── Unauthenticated               the caller has no valid credentials
@@ -109,6 +110,10 @@ class NameInUse(Refused):
 
 class Changed(Refused):
     """The object was changed since it was read."""
+
+
+class StoreRestored(Refused):
+    """The store was restored from a backup or moved since this process began to use it."""
 
 
 class UnderWay(Refused):

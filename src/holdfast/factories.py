@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.archive.image_store import ImageStore
     from holdfast.backfill.service import BackfillService
     from holdfast.background.process import BackgroundServices
+    from holdfast.backups.restore import Restorer
+    from holdfast.backups.service import BackupService, Watch
     from holdfast.control.request_secrets import SecretSealer
     from holdfast.crawler.worker_context import WorkerConfig
     from holdfast.documents.service import DocumentService
@@ -186,6 +188,29 @@ def storage_service(settings: Settings, db: Database) -> "StorageService":
 
     cluster = None if settings.database_url is not None else layout.home_of(layout.resolved(settings.data))
     return StorageService(db, settings.data, cluster)
+
+
+def backup_service(settings: Settings, db: Database) -> "BackupService":
+    """The backups of the store. Raises UsageError if the data folder is another user's."""
+    from holdfast.backups.service import BackupService
+
+    return BackupService.of(settings, db, image_store(settings))
+
+
+def has_store(settings: Settings) -> bool:
+    """Whether the data folder has a bundled database."""
+    from holdfast.db.embedded import layout
+
+    data = layout.resolved(settings.data)
+    return data.exists() and layout.cluster_in(layout.home_of(data)).exists()
+
+
+def restorer(settings: Settings, folder: Path, say: Callable[[str], None], watch: "Watch") -> "Restorer":
+    """Restores the backups in a folder."""
+    from holdfast.backups.repository import open_repository
+    from holdfast.backups.restore import Restorer
+
+    return Restorer(open_repository(folder), settings.politeness.retries, say, watch)
 
 
 def worker_config(

@@ -17,6 +17,7 @@ from holdfast import factories
 from holdfast.accounts.service import AccountService
 from holdfast.api.event_hub import EventHub, SnapshotPoller
 from holdfast.api.rate_limit import RateLimit, RateLimiter
+from holdfast.backups.service import BackupService
 from holdfast.control.background_cache import BackgroundCache
 from holdfast.control.explain import Explainer
 from holdfast.control.health import NO_ANSWER, look
@@ -345,6 +346,11 @@ class AppServices:
     def storage(self) -> StorageService:
         """The storage report, cached for a minute."""
         return factories.storage_service(self.settings, self.database)
+
+    @cached_property
+    def backups(self) -> BackupService:
+        """The backups of the store."""
+        return factories.backup_service(self.settings, self.database)
 
     @cached_property
     def workers(self) -> WorkerService:

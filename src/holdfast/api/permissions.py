@@ -244,6 +244,7 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/workers": _READ,
     "GET /api/workers/{name}": _READ,
     "GET /api/storage": _READ,
+    "GET /api/backups": _READ,
     "GET /api/webhooks": _READ,
     "GET /api/webhooks/stats": _READ,
     "GET /api/webhooks/{id}": _READ,

@@ -161,6 +161,10 @@ class ProgressBar:
         """Move the bar to `completed` of `total`, and show `so_far` units."""
         self._progress.update(self._task, completed=completed, total=total, so_far=pluralize(so_far, self._unit))
 
+    def step(self, what: str, so_far: str) -> None:
+        """Show another step of the work, without an end that is known."""
+        self._progress.update(self._task, description=safe(what), total=None, so_far=so_far)
+
 
 def write(stream: TextIO | None, pieces: Iterable[str]) -> None:
     """Write and flush. A reader that has closed the pipe (head, less) is no failure: the rest is discarded, the command goes on."""

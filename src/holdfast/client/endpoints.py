@@ -14,6 +14,7 @@ import httpx
 from holdfast.accounts.records import ApiKey, CreatedUser, ListedSession, Me, User
 from holdfast.alerts.records import Alert
 from holdfast.audit.records import Entry
+from holdfast.backups.records import BackupReport
 from holdfast.client.decoding import read
 from holdfast.client.request_spec import (
     ListSpec,
@@ -910,6 +911,11 @@ def close_silent_runs(*, older_than_minutes: int = 60) -> RequestSpec[list[int]]
         return read(ClosedRuns, document(response)).runs
 
     return RequestSpec("POST", "/api/admin/runs/cleanup", ids, body=body)
+
+
+def backups() -> RequestSpec[BackupReport]:
+    """Backups that are kept, and which seconds can be restored."""
+    return RequestSpec("GET", "/api/backups", decode_one(BackupReport))
 
 
 def storage() -> RequestSpec[StorageReport]:

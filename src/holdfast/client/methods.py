@@ -154,6 +154,7 @@ class ClientMethods:
     worker = RequestMethod(endpoints.worker)
     close_silent_runs = RequestMethod(endpoints.close_silent_runs)
     storage = RequestMethod(endpoints.storage)
+    backups = RequestMethod(endpoints.backups)
     verify = RequestMethod(endpoints.verify)
     operation = RequestMethod(endpoints.operation)
     request = RequestMethod(endpoints.request)

@@ -31,7 +31,7 @@ from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.items import Due, PageKey
 from holdfast.db.page_versions import VERSIONS
-from holdfast.errors import HoldfastError, RolledBack, StoreError, StoreUnavailable, Unsettled
+from holdfast.errors import HoldfastError, RolledBack, StoreError, StoreRestored, StoreUnavailable, Unsettled
 from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PolitenessClocks, UrlOutcome, VisitPart
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyPauses, ProxyUse
@@ -195,6 +195,9 @@ class BatchWriter:
 
         def on_done(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (problem := task.exception()) is not None:
+                if isinstance(problem, StoreRestored):
+                    failed(str(problem))
+                    return
                 log.error("commits ended", exc_info=problem)
                 failed(f"Commits ended with an internal error: {problem}")
 
@@ -318,6 +321,12 @@ class BatchWriter:
                 await self._commit_open_batch(open_batch)
             except StoppedWaiting:
                 return
+            except StoreRestored as problem:
+                void = open_batch.count + self._open_batch.count
+                self._counters.fenced_writes += len(open_batch.parts)
+                raise StoreRestored(
+                    f"{problem} Refused: {void} results of {len(open_batch.parts)} domains."
+                ) from problem
             self._next_urgent_commit = self._clock.now() + URGENT_COMMIT_INTERVAL
 
     async def _wait_until_due(self) -> None:

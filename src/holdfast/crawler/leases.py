@@ -18,7 +18,8 @@ from holdfast import failpoints
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.db import claims, listen_notify, runs, workers
 from holdfast.db.connection import Connection, Database
-from holdfast.errors import NameInUse, Refused
+from holdfast.db.generation import GenerationGuard
+from holdfast.errors import NameInUse, Refused, StoreRestored
 from holdfast.model.activity import Activity
 from holdfast.model.histograms import COMMIT_MS, RunCounts, bucket_index
 from holdfast.settings.crawling import REQUESTS_END_SECONDS
@@ -152,8 +153,11 @@ class Heartbeat:
         buffered_urls: Callable[[], int],
         counters: RunCounters,
         activity: Callable[[], Activity] = Activity,
+        generation: GenerationGuard | None = None,
     ) -> None:
+        """`generation`: that of the worker's connections; the store must stay in it."""
         self._db = DbThread(database, "heartbeat")
+        self._generation = generation
         self._leases = leases
         self._clock = clock
         self._lease = lease
@@ -240,6 +244,10 @@ class Heartbeat:
                 self._db.run(self._beat_once)
             except StoppedWaiting:
                 return
+            except StoreRestored as problem:
+                self._leases.suspend()
+                self._on_failure(str(problem))
+                return
             except Exception as problem:
                 # Without a heartbeat the leases end; better to shut down in order with the reason.
                 log.exception("the heartbeat failed")
@@ -294,5 +302,14 @@ class Heartbeat:
             for tenure in lost:
                 self._leases.drop(tenure)  # before the acknowledgement, which would allow requests to them
             self._on_lost(lost)
-        if runs.heartbeat(connection, self.run_id, in_window=self._buffered_urls(), counts=self._counters.counts()):
+        generation = self._generation
+        if runs.heartbeat(
+            connection,
+            self.run_id,
+            in_window=self._buffered_urls(),
+            counts=self._counters.counts(),
+            generation=None if generation is None else generation.number,
+        ):
             self._leases.acknowledge(asked_at)
+        elif generation is not None:
+            generation.check(connection)

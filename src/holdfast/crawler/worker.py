@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from holdfast.archive import image_store
@@ -24,7 +25,8 @@ from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
 from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
-from holdfast.errors import ClaimLost, NotFound, SettingsError
+from holdfast.db.generation import GenerationGuard
+from holdfast.errors import ClaimLost, NotFound, SettingsError, StoreRestored
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.domain import Claim
@@ -51,6 +53,8 @@ class Worker:
     """The worker of one process."""
 
     def __init__(self, config: WorkerConfig, clock: Clock | None = None, rng: random.Random | None = None) -> None:
+        self._generation = GenerationGuard()
+        config = replace(config, database=replace(config.database, guard=self._generation))
         self._config = config
         self._settings = config.settings
         self._clock = clock or SystemClock()
@@ -97,6 +101,7 @@ class Worker:
             buffered_urls=lambda: sum(visit.buffered_urls for visit in list(self._visits)),
             counters=self._counters,
             activity=lambda: observe(list(self._visits), self._clock.now()),
+            generation=self._generation,
         )
         try:
             identity = await asyncio.to_thread(heartbeat.take_name, alone=alone)
@@ -217,6 +222,8 @@ class Worker:
             await asyncio.wait_for(ending, 5)
         except (StoppedWaiting, TimeoutError):
             log.warning("run %d could not be ended: the database is unavailable", run_id)
+        except StoreRestored:
+            log.warning("run %d is not of this generation of the store: it is left as it is there", run_id)
 
     def _mode(self) -> str:
         rollout = self._settings.rollout
@@ -255,7 +262,10 @@ class Worker:
     async def _reclaim(self) -> None:
         """Reclaim the domains of an earlier process of this name. Its last request may be unknown: a full delay passes first."""
         asked_at = self._clock.now()
-        taken = await self._db.call(claims.reclaim, worker=self.context.worker, lease=self._lease)
+        generation = self._generation.number
+        taken = await self._db.call(
+            claims.reclaim, worker=self.context.worker, lease=self._lease, generation=generation
+        )
         if taken:
             log.info("reclaimed %d domains of an earlier process of this name", len(taken))
             self._leases.add(((claim.domain_id, claim.epoch) for claim in taken), asked_at)
@@ -279,11 +289,18 @@ class Worker:
             count=count,
             lease=self._lease,
             by_priority=self._settings.rollout.smart_scheduling,
+            generation=self._generation.number,
         )
         if self._db.disconnects != disconnects:
             # A claim may have been granted and its result lost: reclaim what is held under this name and not known here.
             mine = [domain_id for domain_id, _ in self._leases.tenures()] + [claim.domain_id for claim in taken]
-            taken += await self._db.call(claims.reclaim, worker=self.context.worker, lease=self._lease, exclude=mine)
+            taken += await self._db.call(
+                claims.reclaim,
+                worker=self.context.worker,
+                lease=self._lease,
+                exclude=mine,
+                generation=self._generation.number,
+            )
         self._leases.add(((claim.domain_id, claim.epoch) for claim in taken), asked_at)
         await self._start_visits(taken, job)
         return len(taken)
@@ -348,6 +365,8 @@ class Worker:
                 await self._release(ending)
         except StoppedWaiting:
             log.warning("%s: ended without a release, the database is unavailable", visit.domain)
+        except StoreRestored as problem:
+            self._fail(str(problem))
         except Exception:
             log.exception("%s: the visit failed", visit.domain)
             self._fail(f"The visit of {visit.domain} failed with an internal error.")
@@ -491,6 +510,9 @@ class Worker:
             and (problem := task.exception()) is not None
             and not isinstance(problem, StoppedWaiting)
         ):
+            if isinstance(problem, StoreRestored):
+                self._fail(str(problem))
+                return
             log.error("%s ended", task, exc_info=problem)
             self._fail(f"Housekeeping ended with an internal error: {problem}")
 

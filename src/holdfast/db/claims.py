@@ -31,6 +31,7 @@ WITH found AS MATERIALIZED (
     FROM job_domains jd JOIN domains d ON d.id = jd.domain_id
     WHERE jd.job_id = %(job)s AND jd.ready AND d.claimed_by IS NULL AND d.is_active
       AND EXISTS (SELECT FROM runnable_jobs WHERE id = %(job)s)
+      AND (%(generation)s::int IS NULL OR %(generation)s = (SELECT generation FROM store_identity))
       AND (d.next_crawl_after IS NULL
            OR (d.status = 'exhausted' AND EXISTS (SELECT FROM crawl_jobs WHERE id = %(job)s AND kind = 'tasks')))
     ORDER BY jd.priority DESC, jd.domain_id
@@ -54,6 +55,7 @@ _TAKE_BACK: Final = """
 WITH mine AS MATERIALIZED (
     SELECT id FROM domains
     WHERE claimed_by = %(worker)s AND (%(only)s::bigint IS NULL OR id = %(only)s) AND id <> ALL(%(besides)s::bigint[])
+      AND (%(generation)s::int IS NULL OR %(generation)s = (SELECT generation FROM store_identity))
     ORDER BY id FOR NO KEY UPDATE
 ), taken AS (
     UPDATE domains d SET claim_epoch = d.claim_epoch + 1, claim_expires_at = clock_timestamp() + %(lease)s
@@ -139,15 +141,23 @@ RETURNING d.id, d.frontier_size, p.outcomes > 0 AND d.status = 'pending'
 
 
 def claim(
-    connection: psycopg.Connection, *, worker: str, job_id: int, count: int, lease: timedelta, by_priority: bool = True
+    connection: psycopg.Connection,
+    *,
+    worker: str,
+    job_id: int,
+    count: int,
+    lease: timedelta,
+    by_priority: bool = True,
+    generation: int | None = None,
 ) -> list[Claim]:
-    """Claim up to `count` ready domains of `job_id`, highest priority first; without `by_priority`, in the order of discovery.
+    """Claim up to `count` ready domains of `job_id`, highest priority first; without `by_priority`, in the order of discovery. Nothing is
+    claimed if the store is not of `generation` (None: of any).
 
     Before: `worker` holds its name (`db/workers`); no transaction is open. After: each returned domain is held by `worker` alone,
     under a new epoch, until its lease ends; none of its rows is ready; its tenure is in the claim log. Fewer than `count` means that
     no more were available at this moment: others may be locked.
     """
-    parameters = {"worker": worker, "job": job_id, "count": count, "lease": lease}
+    parameters = {"worker": worker, "job": job_id, "count": count, "lease": lease, "generation": generation}
     take = _TAKE if by_priority else _TAKE_BY_ID
     for _ in range(_DEADLOCK_RETRIES):
         with suppress(psycopg.errors.DeadlockDetected):
@@ -156,16 +166,22 @@ def claim(
 
 
 def reclaim(
-    connection: psycopg.Connection, *, worker: str, lease: timedelta, exclude: Sequence[int] = ()
+    connection: psycopg.Connection,
+    *,
+    worker: str,
+    lease: timedelta,
+    exclude: Sequence[int] = (),
+    generation: int | None = None,
 ) -> list[Claim]:
-    """Reclaim the domains of an earlier process of `worker`, or claims whose answer was lost; without those in `exclude`.
+    """Reclaim the domains of an earlier process of `worker`, or claims whose answer was lost; without those in `exclude`. None if the
+    store is not of `generation` (None: of any).
 
     Before: `worker` holds its name, so the earlier process is dead. After: its claims belong to this process under new epochs, and
     the old tenures ended as reclaimed; late writes of the old process are fenced off.
     """
-    known = list(exclude)
+    given = {"worker": worker, "lease": lease, "besides": list(exclude), "generation": generation}
     try:
-        return _acquire(connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": None, "besides": known})
+        return _acquire(connection, _TAKE_BACK, given | {"only": None})
     except psycopg.Error:
         if connection.broken:
             raise
@@ -175,9 +191,7 @@ def reclaim(
         "SELECT id FROM domains WHERE claimed_by = %s ORDER BY id", (worker,)
     ).fetchall():
         try:
-            taken += _acquire(
-                connection, _TAKE_BACK, {"worker": worker, "lease": lease, "only": domain_id, "besides": known}
-            )
+            taken += _acquire(connection, _TAKE_BACK, given | {"only": domain_id})
         except psycopg.Error:
             if connection.broken:
                 raise

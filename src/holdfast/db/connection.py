@@ -6,7 +6,7 @@ The rule: every connection is in autocommit mode and opens its transactions expl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psycopg
 from psycopg import conninfo
@@ -24,6 +24,14 @@ _SERVER_KEEPALIVES: Final = (
 _UNREADABLE: Final = "(an address that cannot be read)"
 
 
+class Guard(Protocol):
+    """Looks at each new connection before it is used."""
+
+    def check(self, connection: psycopg.Connection) -> None:
+        """Raise an error if the connection must not be used."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """A database URL with its timeouts. Each session opens a new connection; keep it open where latency matters."""
@@ -34,6 +42,8 @@ class Database:
     idle_timeout: float = 10.0
     """Seconds that a transaction may wait for its client: one that is frozen must not keep its locks beyond its lease."""
     application: str = "holdfast"
+    guard: Guard | None = None
+    """Checks each new connection."""
 
     def __repr__(self) -> str:
         return f"Database({self.address!r})"
@@ -88,6 +98,15 @@ class Database:
             major = connection.info.server_version // 10000
             connection.close()
             raise StoreError(f"{self.address} is PostgreSQL {major}; Holdfast needs {OLDEST_SERVER} or newer.")
+        if self.guard is not None:
+            try:
+                self.guard.check(connection)
+            except psycopg.OperationalError as problem:
+                connection.close()
+                raise StoreUnavailable(f"The connection to {self.address} broke: {first_line(problem)}.") from problem
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     @contextmanager

@@ -21,7 +21,8 @@ _COUNTS: Final = (
 )
 _BEAT: Final = f"""
 WITH beat AS (
-    UPDATE crawl_runs SET heartbeat_at = clock_timestamp(), in_window = %(in_window)s, {_COUNTS} WHERE id = %(run)s RETURNING worker
+    UPDATE crawl_runs SET heartbeat_at = clock_timestamp(), in_window = %(in_window)s, {_COUNTS}
+    WHERE id = %(run)s AND (%(generation)s::int IS NULL OR %(generation)s = (SELECT generation FROM store_identity)) RETURNING worker
 )
 UPDATE workers w SET heartbeat_at = clock_timestamp() FROM beat WHERE w.name = beat.worker
 """  # noqa: S608 — a constant
@@ -55,11 +56,17 @@ def begin(
 
 
 def heartbeat(
-    connection: psycopg.Connection, run_id: int, *, in_window: int, counts: RunCounts = _NOTHING_COUNTED
+    connection: psycopg.Connection,
+    run_id: int,
+    *,
+    in_window: int,
+    counts: RunCounts = _NOTHING_COUNTED,
+    generation: int | None = None,
 ) -> bool:
     """Record a heartbeat of a run and its worker, with the number of URLs in memory and its counters; False: the run or worker does not
-    exist any more."""
-    return connection.execute(_BEAT, {"run": run_id, "in_window": in_window, **_count_parameters(counts)}).rowcount > 0
+    exist any more, or the store is not of this generation (None: of any)."""
+    values = {"run": run_id, "in_window": in_window, "generation": generation, **_count_parameters(counts)}
+    return connection.execute(_BEAT, values).rowcount > 0
 
 
 def end(

@@ -8,6 +8,7 @@ from holdfast.settings.crawling import Archive, Crawl, Fetch, Images, Parsing, P
 from holdfast.settings.field_types import Duration
 from holdfast.settings.loader import load, variable
 from holdfast.settings.schema import (
+    Backup,
     Claims,
     Cooldown,
     Domains,
@@ -29,6 +30,7 @@ from holdfast.settings.web import Web
 
 __all__ = [
     "Archive",
+    "Backup",
     "Claims",
     "Cooldown",
     "Crawl",

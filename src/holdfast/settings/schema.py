@@ -292,6 +292,48 @@ class Webhook(Group):
     )
 
 
+def _time_of_day(text: str) -> str:
+    if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", text):
+        raise ValueError("must be a time of day such as 03:00")
+    return text
+
+
+class Backup(Group):
+    """Backups of the store."""
+
+    daily: bool = Field(
+        default=False,
+        description="`serve` and `background` make a backup each day, and keep the log of the bundled server between backups, so that "
+        "any second can be restored.",
+    )
+    at: Annotated[str, AfterValidator(_time_of_day)] = Field(
+        default="03:00", description="The time of day (UTC) of the daily backup."
+    )
+    folder: Annotated[Path | None, BeforeValidator(folder)] = Field(
+        default=None,
+        description="The folder of backups, better on another disk; not set = `backups` in `data`.",
+    )
+    keep: Count = Field(
+        default=7,
+        ge=1,
+        le=1000,
+        description="How many backups are kept at least; older ones are deleted when nothing hangs on them any more.",
+    )
+    full_every: Count = Field(
+        default=7,
+        ge=1,
+        le=100,
+        description="Every so many daily backups a full one is made, the others are incremental.",
+    )
+    wal_limit: Count = Field(
+        default=8_000_000_000,
+        ge=64_000_000,
+        le=2**40,
+        description="Bytes of log that the bundled server keeps while it cannot be copied; beyond it the log of these backups is given "
+        "up, so that the disk does not fill.",
+    )
+
+
 Source = Literal["default", "file", "environment", "option"]
 
 
@@ -343,6 +385,7 @@ class Settings(Group):
     parsing: Parsing = Field(default_factory=Parsing)
     webhook: Webhook = Field(default_factory=Webhook)
     proxies: Proxies = Field(default_factory=Proxies)
+    backup: Backup = Field(default_factory=Backup)
     web: Web = Field(default_factory=Web)
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)

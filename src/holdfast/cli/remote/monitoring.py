@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.alerts.records import Alert
 from holdfast.audit.records import AuditFilter, Entry
+from holdfast.backups.records import BackupReport
 from holdfast.cli.remote import page_after
 from holdfast.cli.remote.jobs import RemoteJobs
 from holdfast.client import Client, endpoints
@@ -137,6 +138,17 @@ class RemoteStorage:
     def report(self) -> StorageReport:
         """Return the report of the server's machine."""
         return self.client.storage()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBackups:
+    """The backups of a server, like `BackupService`."""
+
+    client: Client
+
+    def report(self) -> BackupReport:
+        """Return the backups and the schedule."""
+        return self.client.backups()
 
 
 class RemoteVerifier:

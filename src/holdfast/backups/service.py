@@ -1,0 +1,411 @@
+"""Backups: make, list, delete, prune; when the next one is due.
+
+The rule: the row of a backup is there before anything is copied, so that no file is deleted meanwhile that it may name; its folder has
+its name only when all of it is on disk. One process makes or deletes backups at a time; it may be killed at any moment.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.archive.image_store import FolderImageStore, ImageStore, sha256_of
+from holdfast.backups import queries
+from holdfast.backups.records import Backup, BackupReport, Check, Drill, Verified
+from holdfast.backups.repository import (
+    ARCHIVE,
+    DATABASE,
+    DUMP,
+    FileCopier,
+    Repository,
+    StoredBackup,
+    listing,
+    open_repository,
+    size_of,
+    sync,
+    write_json,
+)
+from holdfast.db import audit, embedded, generation, migrate
+from holdfast.db.connection import Connection, Database, libpq_environment
+from holdfast.db.embedded import binaries, physical
+from holdfast.db.embedded.process import Server
+from holdfast.errors import HoldfastError, NotFound, Refused, StoreError
+from holdfast.settings import Backup as BackupSettings
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.backups.restore import Plan, Restorer
+
+RETRY_AFTER: Final = timedelta(hours=1)
+"""The time from a daily backup that failed to the next attempt."""
+_CHUNK: Final = 1 << 20
+_SPARE: Final = 1.1
+"""Free space that a full backup needs, relative to the database."""
+
+Watch = Callable[[str, int], None]
+"""Gets what is being done, and the bytes so far."""
+
+
+def silent(_what: str, _bytes: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupService:
+    """The backups of one store, in the folder of this machine."""
+
+    database: Database
+    settings: BackupSettings
+    data: Path
+    archive: Path
+    images: ImageStore
+    server: Callable[[], Server | None]
+    """The bundled server; None: the database is a shared server's, which is dumped."""
+
+    @classmethod
+    def of(cls, settings: Settings, database: Database, images: ImageStore) -> "BackupService":
+        """From the settings."""
+        data = settings.data
+        server = (lambda: None) if settings.database_url is not None else partial(_running, data)
+        return cls(database, settings.backup, data, data / "archive", images, server)
+
+    @property
+    def folder(self) -> Path:
+        """Where backups are."""
+        return self.settings.folder if self.settings.folder is not None else self.data / "backups"
+
+    def repository(self) -> Repository:
+        """The folder of backups. Raises UsageError if it is another user's."""
+        return open_repository(self.folder)
+
+    # Look
+
+    def report(self) -> BackupReport:
+        """Return the backups that are kept, and the schedule."""
+        with self.database.session() as connection:
+            found = queries.listing(connection)
+            following = queries.following(connection)
+        one = self.settings
+        return BackupReport(found, following, one.daily, one.at, one.keep, str(self.folder))
+
+    # Make
+
+    def make(
+        self,
+        *,
+        incremental: bool = False,
+        dump: bool = False,
+        with_keys: bool = False,
+        actor: str,
+        watch: Watch = silent,
+    ) -> Backup:
+        """Make a backup, and return it. `incremental`: of what changed since the last one; `dump`: in the form for shared servers, which
+        any PostgreSQL of this or a later version can read; `with_keys`: also copy the keys of stored secrets.
+
+        After: it can be restored, also after a power cut. Raises Refused if another process makes one, or if there is nothing that an
+        incremental one could begin at.
+        """
+        server = self.server()
+        with queries.lock(self.database) as connection:
+            queries.fail_killed(connection)
+            repository = self.repository()
+            repository.discard_unfinished()
+            as_dump = dump or server is None
+            parent = None if as_dump or not incremental else self._parent(connection, repository, server)
+            if incremental and as_dump:
+                raise Refused("A dump is always whole; leave --incremental out.")
+            kind = "dump" if as_dump else "full" if parent is None else "incremental"
+            name = repository.new_name(queries.now(connection), kind)
+            place = str(repository.folder / name)
+            parent_place = None if parent is None else str(repository.path(parent))
+            number, started = queries.begin(connection, kind=kind, place=place, parent=parent_place)
+            new = repository.begin(name)
+            try:
+                made = self._fill(connection, repository, new, name, started, server, parent, with_keys, watch, as_dump)
+            except BaseException as problem:
+                shutil.rmtree(new, ignore_errors=True)
+                with suppress(HoldfastError):
+                    reason = (
+                        str(problem) if isinstance(problem, HoldfastError) else f"{type(problem).__name__}: {problem}"
+                    )
+                    queries.fail(connection, number, reason or "It was interrupted.")
+                if isinstance(problem, OSError):
+                    raise StoreError(
+                        f"The backup in {repository.folder} failed: {problem.strerror or problem}."
+                    ) from problem
+                raise
+            queries.complete(connection, number, ended=made.ended_at, size=made.bytes)
+            details = {"kind": kind, "place": place, "bytes": made.bytes}
+            with connection.transaction():
+                audit.write(connection, actor=actor, action="make", kind="backup", object_id=name, details=details)
+            self._delete_superfluous(connection, repository, watch)
+            return next(one for one in queries.listing(connection) if one.id == number)
+
+    def _parent(self, connection: Connection, repository: Repository, server: Server | None) -> StoredBackup:
+        """The backup that an incremental one can begin at. Raises Refused."""
+        found = [one for one in repository.backups() if one.kind != "dump"]
+        if not found or server is None:
+            raise Refused(
+                "There is no full backup yet that an incremental one could begin at; leave --incremental out."
+            )
+        last, now = found[-1], generation.current(connection)
+        with queries.admin(server) as admin:
+            cluster = queries.cluster(admin)
+        same = (last.store, last.generation, last.system, last.timeline)
+        if same != (now.store, now.number, cluster.system, cluster.timeline):
+            raise Refused(
+                f"The newest backup, {last.name}, is of the store before it was restored or moved, so an incremental one cannot "
+                "begin there; leave --incremental out."
+            )
+        return last
+
+    def _fill(
+        self,
+        connection: Connection,
+        repository: Repository,
+        new: Path,
+        name: str,
+        started: datetime,
+        server: Server | None,
+        parent: StoredBackup | None,
+        with_keys: bool,
+        watch: Watch,
+        as_dump: bool,
+    ) -> StoredBackup:
+        files = list(listing(self.archive))
+        if isinstance(self.images, FolderImageStore):
+            files += (f"images/{key}" for rows in queries.images(connection) for _, key in rows)
+        before = queries.counts(connection)
+        now = generation.current(connection)
+        system, timeline, start = "", 0, 0
+        if as_dump or server is None:
+            self._dump(new, watch)
+        else:
+            with queries.admin(server) as admin:
+                cluster = queries.cluster(admin)
+                queries.summarize(admin)
+            system, timeline = cluster.system, cluster.timeline
+            base = None if parent is None else repository.path(parent) / DATABASE
+            self._check_space(connection, new, parent)
+            target = new / DATABASE
+            physical.base_backup(
+                server, target, parent=base, watch=lambda: watch("Copying the database", size_of(target))
+            )
+            start = repository.start_of(target)
+        ended = queries.now(connection)
+        after = queries.counts(connection)
+        size = size_of(new)
+        # After the database: so all bytes are there that its rows name.
+        FileCopier(self.archive, repository).copy(lambda done: watch("Copying the archive", done))
+        images = self._copy_images(connection, repository, watch)
+        keys = with_keys and repository.copy_keys(self.data, new)
+        made = StoredBackup(
+            name=name,
+            kind=name.rpartition("-")[2],
+            store=now.store,
+            generation=now.number,
+            system=system,
+            timeline=timeline,
+            parent=None if parent is None else parent.name,
+            started_at=started,
+            ended_at=ended,
+            start=start,
+            bytes=size,
+            revision=migrate.current(connection),
+            counts_before=before,
+            counts_after=after,
+            keys=keys,
+            images=images,
+            shared=server is None,
+        )
+        repository.complete(new, made, files)
+        return made
+
+    def _check_space(self, connection: Connection, new: Path, parent: StoredBackup | None) -> None:
+        if parent is not None:
+            return
+        needed, free = int(queries.database_size(connection) * _SPARE), shutil.disk_usage(new).free
+        if free < needed:
+            raise Refused(
+                f"The disk of {new.parent} has {free >> 20:,} MB free, and a full backup takes about {needed >> 20:,} MB: free some "
+                "space, or set backup.folder to a folder on another disk."
+            )
+
+    def _copy_images(self, connection: Connection, repository: Repository, watch: Watch) -> str:
+        """Copy the files of images that are not there yet; returns where they are."""
+        if not isinstance(self.images, FolderImageStore):
+            return self.images.place
+        target, size = repository.image_store(), 0
+        for rows in queries.images(connection):
+            size += copy_images(self.images, target, [key for _, key in rows])
+            watch("Copying images", size)
+        return "copied"
+
+    def _dump(self, new: Path, watch: Watch) -> None:
+        """Dump the database by pg_dump. An open snapshot for as long as it takes makes claims slower."""
+        found = shutil.which("pg_dump") if self.server() is None else None
+        bundled = binaries.wheel().bin / "pg_dump"
+        target = new / DUMP
+        problem = ""
+        for program in dict.fromkeys([bundled, *([Path(found)] if found else [])]):
+            command = [str(program), "--format=custom", "--no-owner", "--no-privileges", "--file", str(target)]
+            with subprocess.Popen(
+                command, env=environment_of(self.database), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            ) as running:
+                try:
+                    while running.poll() is None:
+                        time.sleep(0.1)
+                        watch("Dumping the database", target.stat().st_size if target.exists() else 0)
+                except BaseException:
+                    running.kill()
+                    raise
+                said = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
+            if running.returncode == 0:
+                target.chmod(0o600)
+                sync(target)
+                with target.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                write_json(new / "dump.json", {"sha256": digest})
+                return
+            problem = next((line for line in said.splitlines() if "error:" in line), said.strip())
+        raise StoreError(
+            f"pg_dump failed: {problem} It refuses servers that are newer than itself: install the pg_dump of the server's version."
+        )
+
+    # Delete
+
+    def delete(self, name: str, *, actor: str, dependents: bool = False) -> list[str]:
+        """Delete a backup and, if asked, those that hang on it; returns their names. Raises NotFound, Refused if some hang on it."""
+        with queries.lock(self.database) as connection:
+            repository = self.repository()
+            backup = repository.find(name)
+            hanging = repository.dependents(backup)
+            if hanging and not dependents:
+                names = ", ".join(one.name for one in hanging)
+                raise Refused(f"{names} cannot be restored without {backup.name}: --dependents deletes them, too.")
+            gone = [*reversed(hanging), backup]
+            for one in gone:
+                self._delete_one(connection, repository, one, actor)
+            self._prune(repository)
+            return [one.name for one in gone]
+
+    def _delete_one(self, connection: Connection, repository: Repository, backup: StoredBackup, actor: str) -> None:
+        repository.delete(backup)
+        with connection.transaction():
+            queries.mark_deleted(connection, str(repository.path(backup)))
+            audit.write(connection, actor=actor, action="delete", kind="backup", object_id=backup.name)
+
+    def _delete_superfluous(self, connection: Connection, repository: Repository, watch: Watch) -> None:
+        gone = repository.superfluous(self.settings.keep)
+        for backup in gone:
+            watch(f"Deleting {backup.name}", 0)
+            self._delete_one(connection, repository, backup, "backup.keep")
+        if gone:
+            self._prune(repository)
+
+    def _prune(self, repository: Repository) -> None:
+        server = self.server()
+        current = None
+        if server is not None:
+            with queries.admin(server) as admin:
+                cluster = queries.cluster(admin)
+            logs = [
+                log for log in repository.logs() if (log.system, log.timeline) == (cluster.system, cluster.timeline)
+            ]
+            current = logs[-1].name if logs and logs[-1].given_up is None else None
+        repository.prune_logs(current)
+        repository.prune(lambda relative: (self.data / relative).exists())
+
+    # Try
+
+    def verify(self, restorer: "Restorer", plan: "Plan", scratch: Path) -> Verified:
+        """Restore a backup into a folder in `scratch` and run all checks; what passes is marked as verified."""
+        begun = time.monotonic()
+        repository = restorer.repository
+        faults = restorer.problems(plan)
+        checks, last = 0, None
+        if not faults:
+            with restorer.scratch(plan, scratch) as (_, recovered):
+                images = repository.image_store() if plan.backup.images == "copied" else self.images
+                findings = restorer.verify(recovered, repository.folder / ARCHIVE, images)
+            checks, last = len(findings), recovered.last_change
+            faults = [f"{one.check}: {one.faults:,} faults" for one in findings if one.faults]
+        if not faults:
+            with self.database.session() as connection:
+                queries.mark_verified(connection, [str(repository.path(one)) for one in plan.chain])
+        return Verified(plan.backup.name, not faults, last, checks, faults, time.monotonic() - begun)
+
+    def drill(self, restorer: "Restorer", plan: "Plan", scratch: Path, tell: Callable[[Check], None]) -> Drill:
+        """Run the recovery testing checklist; `tell` gets each line when it is checked."""
+        from holdfast.backups import drill
+
+        done = drill.run(restorer, plan, scratch, self.images, tell)
+        if done.ok:
+            with self.database.session() as connection:
+                queries.mark_verified(connection, [str(restorer.repository.path(one)) for one in plan.chain])
+        return done
+
+    # The schedule
+
+    def is_due(self) -> bool:
+        """Whether the daily backup is due: none was begun since its time of day, and none failed a moment ago."""
+        if not self.settings.daily:
+            return False
+        with self.database.session() as connection:
+            last, failed, now = queries.last_attempt(connection)
+        if failed is not None and now - failed < RETRY_AFTER and (last is None or failed > last):
+            return False
+        return last is None or last < last_time_of(self.settings.at, now)
+
+    def make_daily(self) -> Backup:
+        """Make the daily backup: incremental, and every so often a full one."""
+        found = [one for one in self.repository().backups() if one.kind != "dump"]
+        since_full = 0
+        for one in reversed(found):
+            since_full += 1
+            if one.kind == "full":
+                break
+        if found and since_full < self.settings.full_every and self.server() is not None:
+            with suppress(Refused, StoreError):
+                return self.make(incremental=True, actor="schedule")
+        return self.make(actor="schedule")
+
+
+def copy_images(source: FolderImageStore, target: FolderImageStore, keys: list[str]) -> int:
+    """Copy files of images that `target` does not have; returns their bytes. Files that are gone or damaged are left out: `verify` names
+    them."""
+    size = 0
+    for key in keys:
+        if not target.exists(key):
+            with suppress(NotFound):
+                body = source.get(key)
+                target.put(sha256_of(key), key.rpartition(".")[2], body)
+                size += len(body)
+    return size
+
+
+def last_time_of(at: str, now: datetime) -> datetime:
+    """The last moment, at or before `now`, with that time of day in UTC."""
+    hour, minute = map(int, at.split(":"))
+    today = now.astimezone(UTC).replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return today if today <= now else today - timedelta(days=1)
+
+
+def _running(data: Path) -> Server:
+    server = embedded.find(data)
+    if server is None:
+        raise StoreError(f"PostgreSQL in {data} does not run; `holdfast status` starts it.")
+    return server
+
+
+def environment_of(database: Database) -> Mapping[str, str]:
+    """The address of a database as variables, for programs of PostgreSQL."""
+    return {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", **libpq_environment(database.url)}
