@@ -1,6 +1,7 @@
 """Stores that move: what a test compares, and where to."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 from psycopg import sql
@@ -10,7 +11,7 @@ from holdfast.db.connection import Database
 
 ANEW = {
     "crawl_log": (),
-    "domains": ("claim_epoch", "claimed_by", "claim_expires_at", "updated_at"),
+    "domains": ("claim_epoch", "claimed_by", "claim_expires_at", "updated_at", "priority_computed_at"),
     "claim_log": ("ended_at", "why"),
     "crawl_runs": ("status", "completed_at", "in_window", "error_message"),
     "workers": ("ended_at", "activity", "activity_at"),
@@ -18,12 +19,11 @@ ANEW = {
     "crawls": ("pages_granted",),
     "duties": ("mark",),
     "store_identity": ("generation",),
-    "events": ("xid",),
     "documents": ("changed",),
 }
 """Columns that a new generation or another server sets."""
-OWN = {"schema_version", "store_move", "document_deletions", "rate_keys", "rate_hits", "audit_log"}
-"""Tables that are not the same in both: the audit log has one entry more."""
+OWN = {"schema_version", "store_move", "document_deletions", "rate_keys", "rate_hits", "audit_log", "events"}
+"""Tables that are not the same in both: a new generation is an entry in the audit log, and ends runs, which are events."""
 
 
 def rows_of(connection: psycopg.Connection) -> dict[str, str]:
@@ -44,17 +44,24 @@ def rows_of(connection: psycopg.Connection) -> dict[str, str]:
         query = sql.SQL(
             "SELECT count(*) || ' ' || COALESCE(md5(string_agg(r::text, E'\\n' ORDER BY r::text COLLATE \"C\")), '') "
             "FROM (SELECT {} FROM {}) r"
-        ).format(
-            sql.SQL(", ").join(sql.Identifier(column) for (column,) in columns), sql.Identifier(schema, name)
-        )
+        ).format(sql.SQL(", ").join(sql.Identifier(column) for (column,) in columns), sql.Identifier(schema, name))
         row = connection.execute(query).fetchone()
         assert row is not None
         found[f"{schema}.{name}"] = row[0]
     return found
 
 
+def events_of(connection: psycopg.Connection) -> list[tuple[object, ...]]:
+    return connection.execute(
+        "SELECT id, at, kind, job_id, domain_id, domain, data FROM events ORDER BY xid, id"
+    ).fetchall()
+
+
 def sequences_of(connection: psycopg.Connection) -> list[tuple[object, ...]]:
-    query = "SELECT schemaname, sequencename, last_value FROM pg_sequences WHERE sequencename <> 'audit_log_id_seq' ORDER BY 1, 2"
+    query = (
+        "SELECT schemaname, sequencename, last_value FROM pg_sequences "
+        "WHERE sequencename NOT IN ('audit_log_id_seq', 'events_id_seq') ORDER BY 1, 2"
+    )
     return connection.execute(query).fetchall()
 
 
@@ -63,8 +70,6 @@ def to_database(database: Database, name: str = "db.example:5432/holdfast") -> D
 
 
 def mover(source: Database, destination: Destination, *, say: Callable[[str], None] = lambda _: None) -> MoveService:
-    from pathlib import Path
-
     return MoveService(source, destination, data=Path("/nonexistent"), actor="test", say=say, lock_timeout=1.0)
 
 
