@@ -26,6 +26,26 @@ OWN = {"schema_version", "store_move", "document_deletions", "rate_keys", "rate_
 """Tables that are not the same in both: a new generation is an entry in the audit log, and ends runs, which are events."""
 
 
+def old_weeks(connection: psycopg.Connection) -> None:
+    """Rows of the log in three partitions of weeks that are over."""
+    for weeks in (5, 4, 3):
+        connection.execute(
+            sql.SQL("CREATE TABLE {} PARTITION OF crawl_log FOR VALUES FROM ({}) TO ({})").format(
+                sql.Identifier(f"crawl_log_2020010{weeks}"),
+                sql.Literal(f"2020-0{weeks}-01 00:00:00+00"),
+                sql.Literal(f"2020-0{weeks}-08 00:00:00+00"),
+            )
+        )
+        connection.execute(
+            """
+            INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawled_at, url_key, outcome, page_url)
+            SELECT 1, 1, 1, %s::timestamptz + n * interval '1 minute', decode(md5(n::text), 'hex'), 'ok', E'http://a/\\\\t\\t\\n' || n
+            FROM generate_series(1, 1000) n
+            """,
+            (f"2020-0{weeks}-01",),
+        )
+
+
 def rows_of(connection: psycopg.Connection) -> dict[str, str]:
     """An MD5 of the sorted rows of each table, found by another way than the move's own."""
     tables = connection.execute(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ from holdfast.errors import Refused, SchemaMismatch, StoreMoved
 from tests.support.catalogue import catalogue
 from tests.support.factories import Store
 from tests.support.furnished import furnish
-from tests.support.moving import events_of, mover, rows_of, sequences_of, to_database, yes
+from tests.support.moving import events_of, mover, old_weeks, rows_of, sequences_of, to_database, yes
 
 
 @pytest.fixture
@@ -23,26 +24,6 @@ def place(server: embedded.Server, admin: psycopg.Connection) -> Iterator[Databa
     admin.execute(sql.SQL("CREATE DATABASE {} OWNER holdfast").format(name))
     yield Database(server.url("test_moved"))
     admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
-
-
-def old_weeks(connection: psycopg.Connection) -> None:
-    """Rows of the log in three partitions of weeks that are over."""
-    for weeks in (5, 4, 3):
-        connection.execute(
-            sql.SQL("CREATE TABLE {} PARTITION OF crawl_log FOR VALUES FROM ({}) TO ({})").format(
-                sql.Identifier(f"crawl_log_2020010{weeks}"),
-                sql.Literal(f"2020-0{weeks}-01 00:00:00+00"),
-                sql.Literal(f"2020-0{weeks}-08 00:00:00+00"),
-            )
-        )
-        connection.execute(
-            """
-            INSERT INTO crawl_log (domain_id, job_id, claim_epoch, crawled_at, url_key, outcome, page_url)
-            SELECT 1, 1, 1, %s::timestamptz + n * interval '1 minute', decode(md5(n::text), 'hex'), 'ok', E'http://a/\\\\t\\t\\n' || n
-            FROM generate_series(1, 1000) n
-            """,
-            (f"2020-0{weeks}-01",),
-        )
 
 
 def without_casts(text: str) -> str:
@@ -84,7 +65,7 @@ def test_everything_moves_and_the_old_store_says_where_to(database: Database, pl
     with pytest.raises(StoreMoved, match="was moved to"), database.session() as old:
         Store(old).seed("late.example/")
     with pytest.raises(StoreMoved, match="was moved to"), database.session() as old:
-        claims.renew(old, worker="w1", held=[(held.domain_id, held.epoch)], lease=Store.LEASE)
+        claims.renew(old, worker="w1", held=[(held.domain_id, held.epoch)], lease=timedelta(minutes=1))
     with pytest.raises(StoreMoved, match="was moved to"):
         migrate.downgrade(database, "base")
     with database.session() as old:
