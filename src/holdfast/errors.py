@@ -21,6 +21,7 @@ Each message is one sentence that says what to do; each class has the exit code 
     │   ├── NameInUse                     another live worker uses that name
     │   ├── Changed                       it was changed since it was read
     │   ├── StoreRestored                 the store is of another generation: restored from a backup, or moved
+    │   │   └── StoreMoved                    another database is the store now
     │   └── UnderWay                      the same request is still being processed
     ├── Denied                        6   the caller lacks the permission
     │   └── Unauthenticated               the caller has no valid credentials
@@ -114,6 +115,10 @@ class Changed(Refused):
 
 class StoreRestored(Refused):
     """The store was restored from a backup or moved since this process began to use it."""
+
+
+class StoreMoved(StoreRestored):
+    """The database takes no writes: another one is the store now, or is about to be."""
 
 
 class UnderWay(Refused):

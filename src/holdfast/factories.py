@@ -52,6 +52,11 @@ def database(settings: Settings, say: Callable[[str], None], *, start: bool = Tr
         url = embedded.ensure_running(settings.data, say).url()
     else:
         url = embedded.wait_until_running(settings.data, CHILD_WAIT_SECONDS).url()
+    return database_at(settings, url)
+
+
+def database_at(settings: Settings, url: str) -> Database:
+    """The database at this address, with the timeouts of the settings."""
     return Database(
         url,
         connect_timeout=settings.store.connect_timeout.total_seconds(),

@@ -21,13 +21,23 @@ NAMES: Final = frozenset(
         "in_backfill",
         "in_heartbeat",
         "in_migration",
+        "move_closed",
+        "move_compared",
+        "move_copied",
+        "move_copied_ahead",
+        "move_indexed",
+        "move_marked",
+        "move_prepared",
+        "move_switched",
         "round_raised",
         "sitemap_read",
     }
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})
 """The failpoints of an API server; no worker reaches them."""
-COMMANDS: Final = frozenset({"in_migration", "in_backfill"})
+MOVE: Final = frozenset(name for name in NAMES if name.startswith("move_"))
+"""The failpoints of `holdfast db move`."""
+COMMANDS: Final = frozenset({"in_migration", "in_backfill"}) | MOVE
 """The failpoints of commands; no worker reaches them either."""
 _armed: dict[str, int] = {}
 

@@ -33,6 +33,7 @@ BY_ERROR: Final[Mapping[type[errors.HoldfastError], tuple[int, str, str]]] = {
     errors.StoreError: (500, "store", "The database refused"),
     errors.StoreUnavailable: (503, "unavailable", "The database does not answer"),
     errors.SchemaMismatch: (503, "schema", "The database has another schema"),
+    errors.StoreMoved: (503, "moved", "The database was moved"),
     errors.RolledBack: (503, "rolled-back", "Nothing was done"),
     errors.SearchUnavailable: (503, "search-unavailable", "Search is not available now"),
     errors.NotFound: (404, "not-found", "Not found"),
@@ -70,6 +71,7 @@ _PUBLIC_DETAILS: Final[Mapping[type[errors.HoldfastError], str]] = {
     errors.StoreError: "The database refused this; the server's log says why.",
     errors.StoreUnavailable: "The database is away, busy, or took too long for this; try again in a moment, or ask for less.",
     errors.SchemaMismatch: "The database has another schema than this server knows; its operator has to upgrade one of them.",
+    errors.StoreMoved: "The store was moved to another database, or is being moved; its operator has to give this server the new address.",
 }
 """Details for callers; the messages of these exceptions name internal addresses."""
 

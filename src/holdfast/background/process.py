@@ -21,8 +21,9 @@ from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.scheduler import Scheduler
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.worker_process import run_until_stopped
+from holdfast.db import store_move
 from holdfast.db.connection import Database
-from holdfast.errors import HoldfastError, UnderWay
+from holdfast.errors import HoldfastError, StoreError, UnderWay
 from holdfast.operations.service import OperationRunner
 from holdfast.search.service import SearchService
 from holdfast.webhooks.sender import Sender
@@ -81,6 +82,7 @@ class BackgroundProcess:
                         await self._run_worker(app, stopped)
                 except (exceptions.ConnectorException, OSError) as problem:
                     log.warning("the database is away: %s", str(problem).strip().split("\n")[0])
+                    await asyncio.to_thread(self._check_moved)
                     with suppress(TimeoutError):
                         await asyncio.wait_for(asyncio.shield(stopped), RETRY_SECONDS)
         finally:
@@ -92,6 +94,11 @@ class BackgroundProcess:
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()
+
+    def _check_moved(self) -> None:
+        """Raise StoreMoved if another database is the store now: no attempt on this one would succeed."""
+        with suppress(StoreError), self._database.session() as connection:
+            store_move.check(connection)
 
     def stop(self) -> None:
         """Start no more work; running jobs have SHUTDOWN_SECONDS to end."""

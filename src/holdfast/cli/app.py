@@ -117,7 +117,7 @@ HELP_SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "keys": "API keys: add, list, revoke.",
         "audit": "Log of changes: who changed what.",
         "config": "Settings in force, and where each comes from.",
-        "db": "Database: schema, address, psql, stop.",
+        "db": "Database: schema, address, psql, stop, move.",
         "release-stuck-claims": "Free the claims of dead workers.",
         "cleanup-stale-runs": "Mark silent runs as failed.",
         "torture": "Kill a crawl again and again; check the result.",

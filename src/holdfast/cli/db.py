@@ -1,16 +1,16 @@
-"""`holdfast db`: schema, address, psql and stop."""
+"""`holdfast db`: schema, address, psql, stop and move."""
 
 import os
 from typing import Annotated
 
 import typer
 
-from holdfast.cli import command_context, output
+from holdfast.cli import command_context, move, output
 from holdfast.cli.help import Command, Group
 from holdfast.control import database_admin as server
 from holdfast.workers.cli import Yes
 
-app = typer.Typer(cls=Group, help="The database: schema, address, psql, stop.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="The database: schema, address, psql, stop, move.", no_args_is_help=True)
 
 
 @app.command("upgrade", cls=Command)
@@ -112,6 +112,9 @@ def stop(ctx: typer.Context, as_json: output.Json = False) -> None:
         output.print_json({"stopped": stopped})
     else:
         output.print_line("The database server is stopped." if stopped else "The database server was not running.")
+
+
+move.register(app)
 
 
 def _report(change: tuple[str | None, str | None], as_json: bool) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Annotated, Final, Self, TextIO
@@ -156,6 +157,13 @@ class ProgressBar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Erase the bar until the end of the block, as for a question."""
+        self._progress.stop()
+        yield
+        self._progress.start()
 
     def show(self, completed: int, so_far: int, total: int | None = None) -> None:
         """Move the bar to `completed` of `total`, and show `so_far` units."""

@@ -47,6 +47,11 @@ def parse_secrets(
     return secrets or None
 
 
+def read_value(text: str, option: str) -> str:
+    """The text itself, or the one line that its reference (@FILE, env:NAME) holds."""
+    return _read_line(text, option)
+
+
 def split_secrets(words: Sequence[str]) -> tuple[list[str], RequestSecrets | None]:
     """Split the assignments of `domains set` into ordinary ones and secrets."""
     found: dict[str, list[str]] = {}

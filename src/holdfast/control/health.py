@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.db import migrate
 from holdfast.db.connection import Database
-from holdfast.errors import SchemaMismatch, StoreError
+from holdfast.errors import SchemaMismatch, StoreError, StoreMoved
 from holdfast.model.health import Part
 
 _UNKNOWN: Final = Part("schema", works=False, cause="Unknown, since the database does not answer.")
@@ -22,6 +22,11 @@ def look(database: Database) -> list[Part]:
             at = migrate.current(connection)
             try:
                 migrate.check(connection, "")
+            except StoreMoved:
+                return [
+                    Part("database", works=True),
+                    Part("schema", works=False, cause="The store was moved to another database."),
+                ]
             except SchemaMismatch:
                 cause = f"It is at revision {at}, this Holdfast needs {migrate.HEAD}."
                 return [Part("database", works=True), Part("schema", works=False, cause=cause)]

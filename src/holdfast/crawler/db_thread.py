@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from holdfast.db.connection import Connection, Database, is_transient
+from holdfast.db.connection import Connection, Database, is_transient, move_refusal
 from holdfast.errors import RolledBack, StoreUnavailable
 
 log: Final = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class DbThread:
             try:
                 answer = function(self.connection(), *arguments, **options)
             except Exception as problem:
+                if moved := move_refusal(problem, for_good=True):
+                    raise moved from problem
                 if not (isinstance(problem, StoreUnavailable | RolledBack) or is_transient(problem, self._connection)):
                     raise
                 self._disconnect(problem)

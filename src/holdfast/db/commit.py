@@ -31,7 +31,7 @@ from holdfast.db import (
     url_results,
 )
 from holdfast.db.commit_check import Connect, GiveUp, never, settled_transaction
-from holdfast.db.connection import first_line
+from holdfast.db.connection import first_line, move_refusal
 from holdfast.db.domains import NewDomains
 from holdfast.db.enqueue import Added, Enqueued
 from holdfast.db.proxy_usage import STANDARD
@@ -155,6 +155,8 @@ def commit(
     except (psycopg.OperationalError, psycopg.errors.ForeignKeyViolation) as problem:
         raise RolledBack(f"The batch was rolled back: {first_line(problem)}.") from problem
     except psycopg.Error as problem:
+        if moved := move_refusal(problem):
+            raise moved from problem
         raise StoreError(f"The batch cannot be written: {first_line(problem)}.") from problem
     failpoints.reach("after_commit")
     return committed

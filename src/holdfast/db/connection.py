@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import conninfo
 
-from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.errors import StoreError, StoreMoved, StoreUnavailable
 
 Connection = psycopg.Connection
 """The connection type of this package, for callers that pass it on without importing psycopg."""
@@ -22,6 +22,10 @@ _SERVER_KEEPALIVES: Final = (
 )
 """Makes the server close the session of a client that vanished, with its locks, after 30 s instead of two hours."""
 _UNREADABLE: Final = "(an address that cannot be read)"
+_MOVED: Final = "P0HM1"
+"""SQLSTATE of a write to a store that was moved (`db/store_move`)."""
+_BEING_MOVED: Final = "57HM1"
+"""SQLSTATE of a write to a store that is being moved: it may be tried again, for the move may be taken back."""
 
 
 class Guard(Protocol):
@@ -118,6 +122,8 @@ class Database:
         except psycopg.Error as problem:
             if connection.broken:
                 raise StoreUnavailable(f"The connection to {self.address} broke: {first_line(problem)}.") from problem
+            if moved := move_refusal(problem):
+                raise moved from problem
             raise StoreError(f"The database at {self.address} refused: {first_line(problem)}.") from problem
         finally:
             connection.close()
@@ -134,6 +140,13 @@ def redact(url: str) -> str:
     shown = f"{where}{port}/{parts.get('dbname') or parts.get('user') or ''}"
     # An @ or / in a password that is not percent-encoded makes libpq take a part of it for the host or the database.
     return _UNREADABLE if "@" in shown else shown
+
+
+def move_refusal(problem: BaseException, *, for_good: bool = False) -> StoreMoved | None:
+    """The error for users, if `problem` is the refusal of a store that was moved or, unless `for_good`, is being moved."""
+    if isinstance(problem, psycopg.Error) and problem.sqlstate in ({_MOVED} if for_good else {_MOVED, _BEING_MOVED}):
+        return StoreMoved(problem.diag.message_primary or str(problem))
+    return None
 
 
 def is_transient(problem: BaseException, connection: psycopg.Connection | None) -> bool:

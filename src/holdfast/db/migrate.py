@@ -17,6 +17,7 @@ from typing import Final
 import psycopg
 
 from holdfast import failpoints
+from holdfast.db import store_move
 from holdfast.db.connection import Database, first_line
 from holdfast.errors import SchemaMismatch, StoreError, UsageError
 
@@ -78,6 +79,9 @@ HEAD: Final = STEPS[-1].revision if STEPS else BASELINE
 OLDER: Final[frozenset[str | None]] = frozenset({None, BASELINE, *(step.revision for step in STEPS)} - {HEAD})
 """Revisions that `upgrade` leads from to HEAD; None is an empty database."""
 
+MOVING: Final = "moving"
+"""The revision of a database that `holdfast db move` fills: no store yet, and refused by every version."""
+
 BEFORE_BASELINE: Final = frozenset(f"{number:04}" for number in range(1, int(BASELINE)))
 """Revisions that an earlier Holdfast upgrades from, and this one does not."""
 
@@ -92,10 +96,13 @@ def current(connection: psycopg.Connection) -> str | None:
 
 
 def check(connection: psycopg.Connection, address: str) -> None:
-    """Raise SchemaMismatch unless the schema is the one that this Holdfast knows."""
+    """Raise SchemaMismatch unless the schema is the one that this Holdfast knows, StoreMoved if another database is the store now."""
     at = current(connection)
     if at == HEAD:
+        store_move.check(connection)
         return
+    if at == MOVING:
+        raise _half_filled(address)
     if at in OLDER:
         state = "has no Holdfast schema yet" if at is None else f"is at revision {at}, this Holdfast needs {HEAD}"
         raise SchemaMismatch(f"The database at {address} {state}; run `holdfast db upgrade`.")
@@ -144,6 +151,10 @@ class _Migration:
         self.before = self.at = current(connection)
         if self.at in BEFORE_BASELINE:
             raise _too_old(self.at, address)
+        if self.at == MOVING:
+            raise _half_filled(address)
+        if self.at == HEAD:
+            store_move.check(connection)
         if self.at not in self.known:
             raise SchemaMismatch(
                 f"This Holdfast does not know revision {self.at} of the database at {address}; upgrade Holdfast."
@@ -231,6 +242,13 @@ def _baseline() -> str:
 
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _half_filled(address: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"The database at {address} is being filled by `holdfast db move` and is no store yet. If that was killed, run it again with the "
+        "settings of the old store, which is whole; `holdfast db move --abandon` there gives the move up."
+    )
 
 
 def _too_old(at: str | None, address: str) -> SchemaMismatch:

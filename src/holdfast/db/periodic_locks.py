@@ -12,7 +12,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.db.connection import first_line
+from holdfast.db.connection import first_line, move_refusal
 from holdfast.errors import StoreError
 
 STATS: Final = "figures"
@@ -63,6 +63,8 @@ def acquire(connection: psycopg.Connection, name: str, *, every: timedelta | Non
     except psycopg.Error as problem:
         if connection.broken or connection.closed:
             raise
+        if moved := move_refusal(problem, for_good=True):
+            raise moved from problem
         raise StoreError(f"Periodic work {name!r} failed: {first_line(problem)}.") from problem
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout, TooManyRequests
 
-from holdfast.db.connection import Database, first_line
+from holdfast.db.connection import Database, first_line, move_refusal
 from holdfast.errors import RolledBack, StoreError, StoreUnavailable
 
 _CONFLICTS: Final = (
@@ -147,6 +147,8 @@ class PooledDatabase(Database):
                 ) from problem
             if isinstance(problem, _CONFLICTS):
                 raise RolledBack("Others changed the same things in the same moment; try again.") from problem
+            if moved := move_refusal(problem):
+                raise moved from problem
             raise StoreError(f"The database at {self.address} refused: {first_line(problem)}.") from problem
 
 

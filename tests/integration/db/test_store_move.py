@@ -1,0 +1,150 @@
+"""A store moves to another database: the same there, closed here, and whole after a kill at any point."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.db import claims, embedded, migrate, store_move
+from holdfast.db.connection import Database
+from holdfast.errors import Refused, SchemaMismatch, StoreMoved
+from tests.support.catalogue import catalogue
+from tests.support.factories import Store
+from tests.support.furnished import furnish
+from tests.support.moving import events_of, mover, old_weeks, rows_of, sequences_of, to_database, yes
+
+
+@pytest.fixture
+def place(server: embedded.Server, admin: psycopg.Connection) -> Iterator[Database]:
+    """An empty database to move to."""
+    name = sql.Identifier("test_moved")
+    admin.execute(sql.SQL("CREATE DATABASE {} OWNER holdfast").format(name))
+    yield Database(server.url("test_moved"))
+    admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def without_casts(text: str) -> str:
+    """PostgreSQL writes the casts of a condition in another way when it is read a second time, as after a dump."""
+    return re.sub(r"::(text|character varying)(\[\])?|[()]", "", text)
+
+
+def test_everything_moves_and_the_old_store_says_where_to(database: Database, place: Database) -> None:
+    furnish(database)
+    with database.session() as old:
+        old_weeks(old)
+        held = Store(old).claim_one()
+        before, events, sequences, schema = rows_of(old), events_of(old), sequences_of(old), catalogue(old)
+        epochs = dict(old.execute("SELECT id, claim_epoch FROM domains").fetchall())
+    announced: list[float] = []
+    result = mover(database, to_database(place)).run(confirm=announced.append)
+    assert (len(announced), result.generation, result.ahead_rows) == (1, 2, 3000)
+    with place.session() as new, database.session() as old:
+        migrate.check(new, place.address)
+        assert rows_of(old) == before
+        there = rows_of(new)
+        assert {name for name in before if there[name] != before[name]} == {"public.stats_fresh"}, "the claim ended"
+        assert there.keys() == before.keys()
+        assert events
+        assert events_of(new)[: len(events)] == events, "the run that was under way ended after them"
+        assert sequences_of(new) == sequences
+        assert without_casts(catalogue(new)) == without_casts(schema)
+        assert new.execute("SELECT to_regnamespace('holdfast_move')").fetchone() == (None,)
+        assert dict(new.execute("SELECT id, claim_epoch - 1000000 FROM domains").fetchall()) == epochs
+        assert new.execute("SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL").fetchone() == (0,)
+        with pytest.raises(
+            StoreMoved, match=r"was moved to db\.example:5432/holdfast at .* UTC.*: set HOLDFAST_DATABASE_URL"
+        ):
+            migrate.check(old, database.address)
+        assert claims.fence(old, worker="w1", held=[(held.domain_id, held.epoch)]) == {held.domain_id}, (
+            "it is still held here"
+        )
+        assert old.execute("SELECT count(*) FROM domains").fetchone() != (0,), "it can be read"
+    with pytest.raises(StoreMoved, match="was moved to"), database.session() as old:
+        Store(old).seed("late.example/")
+    with pytest.raises(StoreMoved, match="was moved to"), database.session() as old:
+        claims.renew(old, worker="w1", held=[(held.domain_id, held.epoch)], lease=timedelta(minutes=1))
+    with pytest.raises(StoreMoved, match="was moved to"):
+        migrate.downgrade(database, "base")
+    with database.session() as old:
+        assert rows_of(old) == before, "nothing was written"
+
+
+def test_there_and_back_again(database: Database, place: Database) -> None:
+    furnish(database)
+    with database.session() as old:
+        before = rows_of(old)
+    mover(database, to_database(place)).run(confirm=yes)
+    with place.session() as new:
+        assert rows_of(new) == before
+        Store(new).seed("new.example/")
+        before = rows_of(new)
+    with pytest.raises(Refused, match="--replace"):
+        mover(place, to_database(database, "home")).run(confirm=yes)
+    assert mover(place, to_database(database, "home")).plan().replaces
+    assert mover(place, to_database(database, "home")).run(confirm=yes, replace=True).generation == 3
+    with database.session() as home:
+        assert rows_of(home) == before
+        Store(home).seed("newer.example/")
+    with pytest.raises(StoreMoved, match="was moved to home"), place.session() as new:
+        Store(new).seed("newer.example/")
+
+
+def test_what_must_not_be_overwritten_is_not(database: Database, place: Database) -> None:
+    migrate.upgrade(place)
+    with place.session() as new:
+        Store(new).seed("other.example/")
+    with pytest.raises(Refused, match="another Holdfast store"):
+        mover(database, to_database(place)).run(confirm=yes, replace=True)
+    with pytest.raises(Refused, match="already"):
+        mover(database, to_database(database)).run(confirm=yes)
+    with database.session() as old:
+        assert store_move.read(old) is None
+        Store(old).seed("a.example/")
+
+
+def test_a_move_that_is_not_confirmed_changes_nothing(database: Database, place: Database) -> None:
+    furnish(database)
+
+    def no(_: float) -> None:
+        raise Refused("no")
+
+    with pytest.raises(Refused, match="no"):
+        mover(database, to_database(place)).run(confirm=no)
+    with database.session() as old:
+        Store(old).seed("a.example/")
+        before = rows_of(old)
+    with pytest.raises(SchemaMismatch, match="is being filled"), place.session() as new:
+        migrate.check(new, place.address)
+    with pytest.raises(SchemaMismatch, match="is being filled"):
+        migrate.upgrade(place)
+    mover(database, to_database(place)).run(confirm=yes)
+    with place.session() as new:
+        assert rows_of(new) == before
+
+
+def test_a_writer_that_does_not_end_is_named_and_the_store_stays_open(database: Database, place: Database) -> None:
+    with database.with_application_name("psql of Ann").session() as writer:
+        writer.execute("BEGIN")
+        writer.execute("UPDATE duties SET mark = mark")
+        with pytest.raises(Refused, match=r"psql of Ann \(process \d+\) has written to duties for 1 s"):
+            mover(database, to_database(place)).run(confirm=yes)
+        writer.execute("ROLLBACK")
+        Store(writer).seed("a.example/")
+    mover(database, to_database(place)).run(confirm=yes)
+
+
+def test_rows_that_are_deleted_after_they_were_copied_are_deleted_there(database: Database, place: Database) -> None:
+    with database.session() as old:
+        old_weeks(old)
+
+        def purge(_: float) -> None:
+            old.execute("DELETE FROM crawl_log_20200104 WHERE crawled_at < '2020-04-01 05:00+00'")
+            old.execute("DROP TABLE crawl_log_20200105")
+
+        mover(database, to_database(place)).run(confirm=purge)
+        with place.session() as new:
+            assert rows_of(new) == rows_of(old)
+            assert new.execute("SELECT count(*) FROM crawl_log WHERE crawled_at < '2021-01-01'").fetchone() == (1701,)
