@@ -38,6 +38,7 @@ from holdfast.dashboard.live import INTERVAL, SHARE, VIEWS
 from holdfast.db import embedded, migrate
 from holdfast.db.connection import Database
 from holdfast.model.auth import Role
+from holdfast.search.service import SearchService
 from holdfast.settings import Web
 from tests.browser import chromium
 from tests.browser.chromium import Visitor
@@ -132,7 +133,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         "/overview", "/jobs", "/jobs/new", "/domains", "/pages", "/pages/purge", "/tasks", "/tasks/new", "/tasks/restart-failed",
         "/batches", "/items", "/images", "/products", "/workers", "/workers/runs", "/workers/claims", "/proxies", "/proxies/new",
         "/proxies/health", "/proxies/cost", "/alerts", "/webhooks", "/storage", "/operations", "/users", "/users/all/keys", "/audit",
-        "/account", "/search",
+        "/account", "/search", "/documents",
     ]  # fmt: skip
     filtered: dict[str, list[dict[str, str]]] = {
         "/overview": [{"range": name} for name in ("15m", "24h", "7d")],
@@ -159,6 +160,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         "/proxies": [{"active": "false"}, {"provider": "provider 3"}],
         "/webhooks": [{"state": "given_up"}, {"state": "delivered"}, {"state": "waiting"}],
         "/audit": [{"actor": "person-1"}, {"kind": "pool"}],
+        "/documents": [{"q": "the"}, {"q": "ref17x0"}, {"q": "the garden", "domain": big, "language": "en"}, {"q": "the", "offset": "50"}],
         "/search": [{"q": "default"}, {"q": big}, {"q": "keeping places"}, {"q": url}],
     }  # fmt: skip
     rules = {"scope": "host", "exclude": "/item\\?id=[0-9]*7$", "include": "", "max_depth": "8", "version": ""}
@@ -166,7 +168,7 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         *(Case(route) for route in plain),
         *(Case(route, query=query) for route, queries in filtered.items() for query in queries),
         *(Case(f"/jobs/{{job}}{tab}", {"job": name}) for name in ("default", "job-5") for tab in (
-            "", "/domains", "/urls", "/compare", "/log", "/scope", "/settings", "/retry", "/cancel", "/again", "/delete")),
+            "", "/domains", "/urls", "/compare", "/links", "/log", "/scope", "/settings", "/retry", "/cancel", "/again", "/delete")),
         *(Case("/jobs/{job}/urls", job, query) for query in (
             {"state": "failed"}, {"state": "denied"}, {"reason": "timeout"}, {"reason": "too_deep"}, {"reason": "dns_failure"},
             {"domain": big}, {"state": "waiting", "domain": small})),
@@ -182,7 +184,10 @@ def cases(connection: psycopg.Connection) -> list[Case]:
         *(Case("/domains/{domain}", {"domain": name}) for name in (big, small, held, pooled)),
         *(Case(f"/domains/{{domain}}/{what}", domain) for what in ("reset", "remove", "history")),
         Case("/domains/{domain}/history", domain, {"what": "tenures"}),
-        *(Case(f"/pages/{what}", query={"url": url}) for what in ("page", "text", "links", "source", "changes")),
+        *(Case("/jobs/{job}/links", job, {"which": which}) for which in ("internal", "external")),
+        *(Case(f"/pages/{what}", query={"url": url}) for what in (
+            "page", "text", "content", "links", "incoming", "source", "changes")),
+        Case("/pages/incoming", query={"url": f"https://{big}/gone/7"}),
         Case("/items/item", query={"url": url, "job": "default", "parser": "shop", "position": "0"}),
         Case("/tasks/{id}", {"id": task}),
         Case("/batches/{name}", {"name": batch}),
@@ -275,6 +280,8 @@ def _prepare(data: Path, pages: int, domains: int, jobs: int) -> tuple[list[Case
 
             lists_data.fill(connection, pages=pages, domains=domains, tell=tell)
             dashboard_data.fill(connection, pages=pages, domains=domains, jobs=jobs, tell=tell)
+            SearchService(database, data).update()
+            tell("the index of the documents")
         dashboard_data.revive(connection)
         accounts = AccountService(database, Web())
         if NAME not in {user.name for user in accounts.users(limit=100)}:

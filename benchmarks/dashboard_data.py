@@ -4,13 +4,22 @@ The rule: added to what `lists_data` made, by plain SQL. The job `default` has m
 second crawl is under way and changed half of its pages. `revive` makes a store that was kept look like one at work again.
 """
 
+import json
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
+import zstandard
 
-from holdfast.db import stats
+from benchmarks import search_data
+from holdfast.crawler.document_rows import document_row
+from holdfast.db import array_params, documents, page_links, stats
+from holdfast.db.documents import DocumentKey
+from holdfast.model.commit_batch import UrlOutcome, VisitPart
+from holdfast.model.outcome import Outcome, UrlState
+from holdfast.model.page_links import LinkFacts, LinkKind, RecordedLink, target_number
+from holdfast.model.url import url_key
 
 DAYS = 7
 """Days of log."""
@@ -193,12 +202,32 @@ SELECT p.domain_id, p.job_id, p.url_key, now(), n, 'shop', '1', jsonb_build_obje
 FROM crawled_pages p, generate_series(0, 29) n WHERE p.title = 'A known page'
 """
 
+# Every page of the job `default` has one of these sets of links; all of them lead to the known page.
+_LINK_SETS = """
+INSERT INTO page_links (domain_id, job_id, url_key, links, cut, targets, body)
+SELECT p.domain_id, p.job_id, p.url_key, s.links, 0, s.targets::bigint[], s.body
+FROM crawled_pages p
+JOIN unnest(%(numbers)s::bigint[], %(links)s::int[], %(targets)s::text[], %(bodies)s::bytea[]) AS s(number, links, targets, body)
+  ON s.number = get_byte(p.url_key, 0) * 4 + get_byte(p.url_key, 1) %% 4
+WHERE p.job_id = 1
+ON CONFLICT DO NOTHING
+"""
+LINK_SETS = 1024
+LINKS = 12
+"""Of a page, beside the one to the known page and a broken one."""
+_SITEMAPS = """
+INSERT INTO sitemaps (domain_id, job_id, url_key, read_at, format, entries, skipped, bytes, problem)
+SELECT domain_id, job_id, url_key, now(), 'urlset', 50000, 3, 5000000, CASE WHEN row_number() OVER () % 10 = 0 THEN 'it is cut' END
+FROM url_frontier WHERE job_id = 1 AND domain_id = (SELECT min(id) FROM domains) AND state = 'done' LIMIT 200
+"""
+
 STEPS = {
     "jobs": _JOBS,
     "one big job": _BIG_JOB,
     "log": _LOG,
     "prices, alerts, operations": _REST,
     "a known page": _KNOWN_PAGE,
+    "sitemaps": _SITEMAPS,
 }
 
 
@@ -223,9 +252,61 @@ def fill(
         _log(connection, pages // DAYS, timedelta(days=1), before=timedelta(days=DAYS - 1 - day))
     connection.execute(_GAUGES)
     tell(f"a week of log: {time.monotonic() - began:.0f} s")
+    _links(connection)
+    tell(f"links: {time.monotonic() - began:.0f} s")
+    _documents(connection, pages // 50)
+    tell(f"documents: {time.monotonic() - began:.0f} s")
     connection.execute("VACUUM (ANALYZE)")
     connection.execute("RESET work_mem")
     tell(f"vacuumed: {time.monotonic() - began:.0f} s")
+
+
+def _links(connection: psycopg.Connection) -> None:
+    """Links of all pages of the job `default`: to the known page, to one of the broken URLs, and to others."""
+    row = connection.execute("SELECT id, base_url FROM domains ORDER BY id LIMIT 1").fetchone()
+    assert row is not None
+    domain, home = row
+    sets = [_link_set(home, number) for number in range(LINK_SETS)]
+    compressor = zstandard.ZstdCompressor()
+    parameters = {
+        "numbers": array_params.numbers(range(LINK_SETS)),
+        "links": array_params.numbers(len(links) for links in sets),
+        "targets": [array_params.numbers(sorted(target_number(url_key(link.url)) for link in links)) for links in sets],
+        "bodies": array_params.keys(compressor.compress(json.dumps(links).encode()) for links in sets),
+    }
+    connection.execute(_LINK_SETS, parameters)
+    broken = [
+        UrlOutcome(1, url_key(url), url, 0, Outcome.NOT_FOUND, UrlState.FAILED, status=404) for url in _broken(home)
+    ]
+    for outcome in broken:
+        outcome.link_facts = LinkFacts(None)
+    page_links.record(connection, [VisitPart(domain, 1, broken)])
+    options = """{"links": true, "markdown": true}"""
+    connection.execute("UPDATE crawl_jobs SET spec = spec || %s::jsonb WHERE id = 1", (options,))
+
+
+def _broken(home: str) -> list[str]:
+    return [f"{home}/gone/{number}" for number in range(LINK_SETS)]
+
+
+def _link_set(home: str, number: int) -> tuple[RecordedLink, ...]:
+    targets = [f"{home}/known", f"{home}/gone/{number}"]
+    targets += [f"{home}/shop/{(number * 31 + place) % 5000}" for place in range(LINKS)]
+    return tuple(RecordedLink(url, f"to {url}", "", LinkKind.A) for url in targets)
+
+
+def _documents(connection: psycopg.Connection, count: int) -> None:
+    """The main content of these many pages of the first domain, the known page first."""
+    words = {code: search_data.Words(code) for code in search_data.LANGUAGES}
+    keys = connection.execute(
+        "SELECT domain_id, job_id, url_key FROM crawled_pages WHERE job_id = 1 AND domain_id = (SELECT min(id) FROM domains)"
+        " ORDER BY title <> 'A known page', url_key LIMIT %s",
+        (count,),
+    ).fetchall()
+    for number, key in enumerate(keys):
+        row = document_row(search_data.extracted(words[search_data.language_of(number)], number))
+        assert row is not None
+        documents.put(connection, DocumentKey(*key), row, datetime.now(UTC))
 
 
 def revive(connection: psycopg.Connection) -> None:

@@ -5,11 +5,9 @@ The rule: every kind has its words here, for the command line and the dashboard.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.alerts.records import Alert, Kind
-from holdfast.model import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def _worker_silent(alert: Alert) -> AlertText:
     held = details.get("domains")
     holds = "" if held is None else f" and holds {_count(held, 'domain')}"
     return AlertText(
-        f"Worker {alert.subject}{host} sent no heartbeat for {duration.render(timedelta(seconds=round(alert.value)))}{holds}.",
+        f"Worker {alert.subject}{host} sent no heartbeat for {_length(alert.value)}{holds}.",
         "Look at its machine. Other workers take over the domains of a dead one within 150 s; those of a frozen one are freed by "
         f"`holdfast release-stuck-claims --force --worker-id {alert.subject}`.",
     )
@@ -107,6 +105,16 @@ _WORDS: Final[Mapping[str, Callable[[Alert], AlertText]]] = {
 
 def _number(value: object) -> str:
     return f"{value:,.3g}" if isinstance(value, float) and value != int(value) else f"{int(str(value).split('.')[0]):,}"
+
+
+def _length(seconds: float) -> str:
+    """A duration with its two largest units, such as `2 h 5 min`."""
+    left, parts = round(seconds), []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"
 
 
 def _count(value: int, noun: str) -> str:

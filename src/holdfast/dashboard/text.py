@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from markupsafe import Markup, escape
 
+from holdfast.model.duration import parse_units
+
 MAX_LENGTH: Final = 500
 """Characters of a text that are shown."""
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -21,6 +23,19 @@ _MOMENT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d+)?)?(
 _PART_OF_URL: Final = re.compile("(?:[^/?&]*//[^/?&]*|[/?&][^/?&]*|[^/?&]+)(?:/$)?")
 """The host with its scheme, and each part of a path or query with the character before it."""
 _SPAN: Final = re.compile(r"(\d+ days?), 0:00:00")
+_EVENTS: Final = {
+    "outcome": "",
+    "frontier_empty": "no URL waits",
+    "cooldown_ended": "the cool-down ended",
+    "refresh_due": "a refresh was due",
+    "woken": "new URLs arrived",
+    "unblocked": "unblocked by a person",
+    "reset": "reset by a person",
+    "dns_failure": "its name cannot be resolved",
+    "tls_failure": "no secure connection",
+    "robots_denied": "denied by robots.txt",
+}
+"""What begins the reason of a status, where its code alone is no phrase; an empty one is told by what follows it."""
 DASH: Final = "\N{EN DASH}"
 
 
@@ -148,6 +163,24 @@ def reason(why: str) -> str:
     return f"{words(code)}{colon}{detail}"
 
 
+def status_reason(why: str) -> str:
+    """Return the reason of a domain's status, as the store keeps it, in words: `cooldown_ended` as `the cool-down ended`."""
+    event, colon, detail = why.partition(": ")
+    begins = _EVENTS.get(event, words(event))
+    return f"{begins}{colon}{detail}" if begins else detail or words(event)
+
+
+def schedule(expression: str) -> str:
+    """Return a schedule as people read it: `7d` as `every 7 d`, five fields of cron as they are."""
+    interval = parse_units(expression)
+    return f"cron {expression}" if interval is None else f"every {duration(interval)}"
+
+
+def rounded(seconds: float) -> str:
+    """Return an estimated duration, at least a second: an estimate has no fractions of one."""
+    return duration(max(1, round(seconds)))
+
+
 def format_name(name: str) -> str:
     """Return the name of a file format as people write it."""
     return {"csv": "CSV", "jsonl": "JSONL", "parquet": "Parquet"}[name]
@@ -172,9 +205,16 @@ def plain(value: object) -> str:
 def commands(value: str | None) -> Markup:
     """Return a sentence whose commands, written between backticks, are `<code>` elements."""
     parts = str(clean(value)).split("`")
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else part for place, part in enumerate(parts)
+    return Markup("").join(code(part) if place % 2 else part for place, part in enumerate(parts))
+
+
+def code(command: str) -> Markup:
+    """Return a command as a `<code>` element whose options are not broken after a hyphen."""
+    shown = Markup(" ").join(
+        Markup('<span class="nowrap">{}</span>').format(word) if word.startswith("-") else word
+        for word in str(clean(command)).split(" ")
     )
+    return Markup("<code>{}</code>").format(shown)
 
 
 def state_class(state: object) -> str:

@@ -135,4 +135,5 @@ def _print_status(found: IndexStatus, *, as_json: bool) -> None:
 
 def _say_lag(found: IndexStatus) -> None:
     if found.waiting:
-        command_context.say(f"{pluralize(found.waiting, 'document')} changed since and not in the index yet.")
+        verb = "is" if found.waiting == 1 else "are"
+        command_context.say(f"{pluralize(found.waiting, 'new or changed document')} {verb} not in the index yet.")

@@ -58,7 +58,7 @@ def test_what_is_wrong(cli: Cli, connection: psycopg.Connection) -> None:
     answer = cli("alerts")
     assert (answer.code, answer.err) == (0, "")
     assert re.search(r"1  worker_silent  w\\x1b1  firing +180  \d{4}-\d\d-\d\d \d\d:\d\d  -$", answer.out, re.MULTILINE)
-    assert "└─ Worker w\\x1b1 on h1 sent no heartbeat for 3m and holds 2 domains." in answer.out
+    assert "└─ Worker w\\x1b1 on h1 sent no heartbeat for 3 min and holds 2 domains." in answer.out
     assert "backlog" not in answer.out
     assert re.search(r"2  backlog +- +resolved +0\.123  ", cli("alerts", "--all").out)
     told = cli("alerts", "--all", "--limit", "1", "--json").json

@@ -38,7 +38,7 @@ def test_the_list_shows_filters_orders_and_pages(api: Api, ada: Browser, store: 
     assert names(ada.get("/jobs", prefix="job1", order="oldest").text) == [f"job1{number}" for number in range(10)]
     scheduled = ada.get("/jobs", scheduled="yes")
     assert names(scheduled.text) == ["job05"]
-    assert "6h" in scheduled.words
+    assert "every 6 h" in scheduled.words
     nothing = ada.get("/jobs", state="failed")
     assert "No job matches." in nothing.words
     assert 'value="failed" selected' in nothing.text

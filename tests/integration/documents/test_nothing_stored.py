@@ -31,5 +31,5 @@ def test_search_without_documents(
         for path in ("/documents", "/documents?q=x"):
             assert "There is nothing to search yet." in rita.get(path).words
         DocumentSite(database, store, 2)
-        assert "2 documents changed since and not in the index yet" in rita.get("/documents?q=page").words
+        assert "2 new or changed documents are not in the index yet" in rita.get("/documents?q=page").words
         assert api.reader.get("/api/search", params={"q": "page"}).json()["index"]["updated_at"] is None

@@ -177,4 +177,4 @@ def test_a_document_that_is_not_in_the_index_yet_is_told(
     assert (index["waiting"], index["documents"]) == (1, 5)
     assert index["behind_seconds"] >= 0
     assert reader.get("/api/search/status").json()["waiting"] == 1
-    assert "1 document changed since and not in the index yet" in rita.get("/documents?q=later").words
+    assert "1 new or changed document is not in the index yet" in rita.get("/documents?q=later").words

@@ -35,7 +35,7 @@ WORDS = {
     ),
     Kind.WORKER_SILENT: (
         alert(Kind.WORKER_SILENT, 190.4, "crawler-7", host="box", domains=1),
-        "Worker crawler-7 on box sent no heartbeat for 3m10s and holds 1 domain.",
+        "Worker crawler-7 on box sent no heartbeat for 3 min 10 s and holds 1 domain.",
         "--worker-id crawler-7",
     ),
     Kind.FEW_PROXIES: (

@@ -5,7 +5,7 @@ from holdfast.dashboard.text import commands
 
 def test_what_stands_between_backticks_is_code() -> None:
     assert commands("`--scope any` or `--scope domain` widens it") == (
-        "<code>--scope any</code> or <code>--scope domain</code> widens it"
+        '<code><span class="nowrap">--scope</span> any</code> or <code><span class="nowrap">--scope</span> domain</code> widens it'
     )
 
 
