@@ -10,6 +10,7 @@ from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from holdfast.model.activity import VisitWait, WaitCondition, WaitKind
+from holdfast.model.commit_batch import Resource
 from holdfast.model.content_type import group_of, media_type
 from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
@@ -458,8 +459,16 @@ def blocked(domain: str, status: str, code: str | None, until: datetime | None) 
     return Wait(sentence, until, f"{unblock} ends that")
 
 
+_RIGHT: Final[dict[str, str]] = {
+    Resource.SITEMAP: Outcome.SITEMAP,
+    Resource.IMAGE: Outcome.IMAGE,
+    Resource.CHECK: Outcome.CHECKED,
+}
+"""How the request for a URL that is no page ends if nothing is wrong."""
+
+
 def why(row: dict[str, Any], outcome: str | None) -> tuple[str, str | None]:
-    """Return why a URL is in its state, as a sentence without its end, and the stored detail. `outcome`: of its last response."""
+    """Return why a URL is in its state, as a sentence without its end, and the stored detail. `outcome`: of its last response as a page."""
     reason, detail = in_words(row["reason"])
     if row["state"] == "waiting":
         if row["attempts"]:
@@ -468,7 +477,8 @@ def why(row: dict[str, Any], outcome: str | None) -> tuple[str, str | None]:
             return "it was crawled, and will be crawled again", None
         return f"it was not crawled yet: {reason}" if row["reason"] else "it was not crawled yet", detail
     if row["state"] == "done" and not row["reason"]:
-        return REASONS.get(outcome or Outcome.OK, REASONS[Outcome.OK]).meaning, None
+        right = _RIGHT.get(row["resource"], outcome or Outcome.OK)
+        return REASONS.get(right, REASONS[Outcome.OK]).meaning, None
     return reason, detail
 
 
