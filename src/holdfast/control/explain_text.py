@@ -16,7 +16,7 @@ from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
-from holdfast.model.url_reason import CLEARED, FAULT, FAULT_TEXT, ROBOTS_UNAVAILABLE
+from holdfast.model.url_reason import CLEARED, FAULT, FAULT_TEXT, ROBOTS_UNAVAILABLE, SITEMAP_TEXT
 from holdfast.proxies.records import PoolState
 
 
@@ -379,6 +379,8 @@ def why_not(reason: str | None) -> Reason:
     if name == Outcome.WRONG_TYPE and (group := group_of(media_type(detail))):
         option = f"`--types {group}`"
         return REASONS[name]._replace(change=option, step=f"Run the same command with {option}.")
+    if name == Outcome.TOO_LARGE and (detail or "").startswith(SITEMAP_TEXT):
+        return REASONS[name]._replace(meaning="it is longer than a sitemap may be", change=None)
     return REASONS.get(name) or (_UNKNOWN if not name else Reason(name.replace("_", " "), name))
 
 

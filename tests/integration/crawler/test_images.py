@@ -176,7 +176,10 @@ def test_a_limit_of_images_of_a_host(crawls: Crawls) -> None:
     crawls.verify()
 
 
-def test_bombs_and_oddities_are_refused_and_the_worker_lives(crawls: Crawls) -> None:
+def test_bombs_and_oddities_are_refused_and_the_worker_lives(
+    crawls: Crawls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crawls.set(images={"max_bytes": 50_000})
     header = (
         b"\x89PNG\r\n\x1a\n"
         + (13).to_bytes(4)
@@ -189,11 +192,13 @@ def test_bombs_and_oddities_are_refused_and_the_worker_lives(crawls: Crawls) -> 
     with Pages() as site:
         site.answers |= {
             "/": with_images(
-                "/bomb.png", "/cut.png", "/not.png", "/good.png", "data:image/png;base64,AAAA", "http://["
+                *("/bomb.png", "/cut.png", "/not.png", "/good.png", "/long.png"),
+                *("data:image/png;base64,AAAA", "http://["),
             ),
             "/bomb.png": picture(bomb),
             "/cut.png": picture(png(3, 200)[:500]),
             "/not.png": picture(b"GIF99 no image"),
+            "/long.png": picture(png(3) + bytes(60_000)),
             "/good.png": picture(png(9)),
         }
         assert crawls.crawl(site.url(), images=True).completed
@@ -203,7 +208,11 @@ def test_bombs_and_oddities_are_refused_and_the_worker_lives(crawls: Crawls) -> 
         "bomb.png": "image_too_large",
         "/cut.png": "image_damaged",
         "/not.png": "not_an_image",
+        "long.png": "image_too_large",
     }
+    assert "it has more than the 50,000 bytes that images.max_bytes allows" in told(
+        crawls, capsys, site.url("/long.png")
+    )
     assert crawls.value("SELECT total_error_count FROM domains") == 0
     crawls.verify()
 
