@@ -76,6 +76,8 @@ class ProgressView:
     """Why the job could not be read."""
     starting: bool = False
     """Workers of this process are about to start."""
+    other_speed: float = 0.0
+    """URLs that are no pages (images, sitemaps, redirects …) a second over the last seconds."""
 
 
 def render_block(view: ProgressView, width: int) -> list[Text]:
@@ -162,7 +164,9 @@ def _counters(view: ProgressView, job: LiveJob, *, short: bool = False) -> list[
         pages += f" ({figures.pages_in_all:,} in all)" if figures.pages or figures.crawl_id else ""
         pages = output.pluralize(figures.pages_in_all, "page") if figures.crawl_id is None else pages
     counters = [pages]
-    if view.speed is not None:
+    if not view.speed and view.other_speed:
+        counters.append(f"{view.other_speed:.1f} other URLs/s")
+    elif view.speed is not None:
         counters.append(f"{view.speed:.1f}/s" if short else f"{view.speed:.1f} pages/s")
     counters.append(f"{figures.waiting:,} waiting")
     counters.append(format_bytes(figures.bytes))
@@ -174,7 +178,8 @@ def _counter_line(view: ProgressView, job: LiveJob, width: int) -> Text:
     figures = job.figures
     counters = _counters(view, job)
     line = Text("  ")
-    styles = {0: "bold", 1 if view.speed is not None else -1: "green" if view.speed else "yellow"}
+    moves = bool(view.speed or view.other_speed)
+    styles = {0: "bold", 1 if moves or view.speed is not None else -1: "green" if moves else "yellow"}
     for index, text in enumerate(counters):
         style = "red" if text.endswith(("error", "errors")) and figures.errors else styles.get(index, "")
         line.append("   " if index else "").append(text, style)
@@ -235,7 +240,7 @@ _WAIT_STARTING: Final = LiveWait("worker processes are starting", meant=True)
 
 
 def _is_idle(view: ProgressView, job: LiveJob) -> bool:
-    return bool(job.figures.waiting and not view.speed and view.elapsed > IDLE_AFTER)
+    return bool(job.figures.waiting and not (view.speed or view.other_speed) and view.elapsed > IDLE_AFTER)
 
 
 def _wait_lines(view: ProgressView, job: LiveJob, width: int) -> list[Text]:
@@ -319,7 +324,7 @@ class ProgressDisplay:
         self._closed = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="display", daemon=True)
-        self._samples: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int, int]] = deque()
         self._started_at = time.monotonic()
         self._job: LiveJob | None = None
         self._read_at = 0.0
@@ -425,7 +430,7 @@ class ProgressDisplay:
         self._next_read = max(began + READ_INTERVAL, self._read_at + (self._read_at - began) * READ_PAUSE_FACTOR)
 
     def _add_sample(self, at: float, job: LiveJob) -> None:
-        self._samples.append((at, job.figures.pages_in_all))
+        self._samples.append((at, job.figures.pages_in_all, job.figures.done))
         while len(self._samples) > 2 and at - self._samples[1][0] >= RATE_WINDOW:
             self._samples.popleft()
 
@@ -434,10 +439,19 @@ class ProgressDisplay:
         """Pages a second over the last seconds; None: there are no two measurements with a page yet."""
         if len(self._samples) < 2:
             return None
-        (first, before), (last, after) = self._samples[0], self._samples[-1]
+        (first, before, _), (last, after, _) = self._samples[0], self._samples[-1]
         if not after or last <= first:
             return None
         return max(0.0, (after - before) / (last - first))
+
+    @property
+    def other_speed(self) -> float:
+        """URLs that are no pages a second over the last seconds."""
+        if len(self._samples) < 2:
+            return 0.0
+        (first, pages_before, before), (last, pages_after, after) = self._samples[0], self._samples[-1]
+        others = after - before - (pages_after - pages_before)
+        return max(0.0, others / (last - first)) if last > first else 0.0
 
     def view(self) -> ProgressView:
         """The state to show now."""
@@ -452,6 +466,7 @@ class ProgressDisplay:
             self._stopping() or (self._note if self._problem or now - self._noted_at < _NOTE_SECONDS else ""),
             self._problem,
             starting=self._drain is not None and not workers,
+            other_speed=self.other_speed,
         )
 
     def _stopping(self) -> str:

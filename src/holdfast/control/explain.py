@@ -13,6 +13,8 @@ from holdfast.db.connection import Connection, Database
 from holdfast.db.explain import Attempt, OutcomeCount, ReasonCount
 from holdfast.domains import queries as domain_queries
 from holdfast.errors import NotFound
+from holdfast.images import queries as image_queries
+from holdfast.images.records import UrlImage
 from holdfast.model.activity import Activity
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.proxy import ProxyMode
@@ -112,7 +114,8 @@ class UrlWork(JobWork):
     discovered_at: datetime
     not_before: datetime | None
     resource: str = "page"
-    """What it is expected to lead to: `page`, or `sitemap` (a sitemap, an index of sitemaps, or a feed)."""
+    """What it is expected to lead to: `page`, `sitemap` (a sitemap, an index of sitemaps, or a feed), `image`, or `check` (a link that is
+    checked only)."""
     listed: bool = False
     """A sitemap or a feed lists it."""
     lastmod: datetime | None = None
@@ -144,6 +147,8 @@ class UrlInJob:
     """What the nearest of `came_from` is: `page`, or `sitemap`."""
     sitemap: ReadSitemap | None = None
     """What was read, if it is a sitemap."""
+    image: UrlImage | None = None
+    """What it led to, if it is the URL of an image."""
 
 
 @record
@@ -328,11 +333,12 @@ def _entry(
     pool: PoolState | None,
 ) -> UrlInJob:
     """Return a URL as one job knows it. `domain` None: the row is of a denied link, which waits for nothing."""
-    page = explain.last_response(connection, row["domain_id"], row["job_id"], row["url_key"])
+    key, resource = row["url_key"], row["resource"]
+    # What was a link before a page showed it as an image has a response from then, which says nothing about the image.
+    page = None if resource == "image" else explain.last_response(connection, row["domain_id"], row["job_id"], key)
     reason, detail = why(row, page.outcome if page else None)
     waiting = row["state"] == "waiting"
     chain, found_in, from_seed = _chain(connection, row)
-    is_sitemap = row["resource"] == "sitemap"
     return UrlInJob(
         job=row["job"],
         state=row["state"],
@@ -347,9 +353,10 @@ def _entry(
         page=page,
         robots=(row["spec"] or {}).get("robots", True),
         found_in=found_in,
-        sitemap=sitemap_queries.of_url(connection, row["domain_id"], row["job_id"], row["url_key"])
-        if is_sitemap
+        sitemap=sitemap_queries.of_url(connection, row["domain_id"], row["job_id"], key)
+        if resource == "sitemap"
         else None,
+        image=image_queries.of_url(connection, key) if resource == "image" else None,
     )
 
 

@@ -9,6 +9,8 @@ from typing import Final
 from holdfast.control.explain import RobotsRuling, UrlInJob, UrlStory
 from holdfast.control.explain_text import describe_wait
 from holdfast.db.rows import names_of
+from holdfast.images.records import UrlImage
+from holdfast.model.image import ImageProblem
 from holdfast.pages.records import LastResponse
 from holdfast.sitemaps.records import ReadSitemap
 
@@ -54,6 +56,8 @@ def job_lines(entry: UrlInJob, now: datetime) -> list[Line]:
         )
     if entry.sitemap:
         lines += _sitemap_lines(entry.sitemap)
+    if entry.image:
+        lines += _image_lines(entry.image)
     if entry.page:
         lines += _response_lines(entry.page)
     return lines
@@ -68,7 +72,8 @@ def _source(entry: UrlInJob) -> str:
         return f"{'named' if entry.row.resource == 'sitemap' else 'listed'} by {parent}"
     if entry.row.resource == "sitemap":
         return f"by robots.txt, at the usual address or by a page, when this was crawled: {parent}"
-    return f"a link on {parent}"
+    # A link that a page shows later becomes an image, and where it was met remains.
+    return f"{'found' if entry.row.resource == 'image' else 'a link'} on {parent}"
 
 
 def _sitemap_lines(sitemap: ReadSitemap) -> list[Line]:
@@ -77,6 +82,20 @@ def _sitemap_lines(sitemap: ReadSitemap) -> list[Line]:
     what = sitemap.format or "not a sitemap"
     lines = [("Sitemap", f"{what}, {entries}{skipped}, {sitemap.bytes:,} bytes, read {_utc(sitemap.read_at)}")]
     return [*lines, ("Problem", sitemap.problem)] if sitemap.problem else lines
+
+
+def _image_lines(image: UrlImage) -> list[Line]:
+    lines: list[Line] = []
+    if image.id is not None:
+        pixels = f"{image.width:,} x {image.height:,} pixels, " if image.width and image.height else ""
+        facts = f"{image.id}, {image.format}, {pixels}{image.size:,} bytes"
+        lines.append(("Image", f"{facts}; `holdfast images show {image.id}` shows the pages that have it"))
+    if image.problem and (
+        lines or image.problem in set(ImageProblem)
+    ):  # another one is the reason of the state already
+        before = "; the image above is from before" if lines else ""
+        lines.append(("Problem", image.problem + (f": {image.detail}" if image.detail else "") + before))
+    return lines
 
 
 def robots_line(story: UrlStory) -> Line:

@@ -10,12 +10,13 @@ from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from holdfast.model.activity import VisitWait, WaitCondition, WaitKind
+from holdfast.model.commit_batch import Resource
 from holdfast.model.content_type import group_of, media_type
 from holdfast.model.domain import Event, Status
 from holdfast.model.maintenance_window import closed_until
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
-from holdfast.model.url_reason import CLEARED, FAULT, FAULT_TEXT, ROBOTS_UNAVAILABLE
+from holdfast.model.url_reason import CLEARED, FAULT, FAULT_TEXT, ROBOTS_UNAVAILABLE, SITEMAP_TEXT
 from holdfast.proxies.records import PoolState
 
 
@@ -378,6 +379,8 @@ def why_not(reason: str | None) -> Reason:
     if name == Outcome.WRONG_TYPE and (group := group_of(media_type(detail))):
         option = f"`--types {group}`"
         return REASONS[name]._replace(change=option, step=f"Run the same command with {option}.")
+    if name == Outcome.TOO_LARGE and (detail or "").startswith(SITEMAP_TEXT):
+        return REASONS[name]._replace(meaning="it is longer than a sitemap may be", change=None)
     return REASONS.get(name) or (_UNKNOWN if not name else Reason(name.replace("_", " "), name))
 
 
@@ -458,8 +461,16 @@ def blocked(domain: str, status: str, code: str | None, until: datetime | None) 
     return Wait(sentence, until, f"{unblock} ends that")
 
 
+_RIGHT: Final[dict[str, str]] = {
+    Resource.SITEMAP: Outcome.SITEMAP,
+    Resource.IMAGE: Outcome.IMAGE,
+    Resource.CHECK: Outcome.CHECKED,
+}
+"""How the request for a URL that is no page ends if nothing is wrong."""
+
+
 def why(row: dict[str, Any], outcome: str | None) -> tuple[str, str | None]:
-    """Return why a URL is in its state, as a sentence without its end, and the stored detail. `outcome`: of its last response."""
+    """Return why a URL is in its state, as a sentence without its end, and the stored detail. `outcome`: of its last response as a page."""
     reason, detail = in_words(row["reason"])
     if row["state"] == "waiting":
         if row["attempts"]:
@@ -468,7 +479,8 @@ def why(row: dict[str, Any], outcome: str | None) -> tuple[str, str | None]:
             return "it was crawled, and will be crawled again", None
         return f"it was not crawled yet: {reason}" if row["reason"] else "it was not crawled yet", detail
     if row["state"] == "done" and not row["reason"]:
-        return REASONS.get(outcome or Outcome.OK, REASONS[Outcome.OK]).meaning, None
+        right = _RIGHT.get(row["resource"], outcome or Outcome.OK)
+        return REASONS.get(right, REASONS[Outcome.OK]).meaning, None
     return reason, detail
 
 

@@ -29,13 +29,13 @@ from holdfast.model.commit_batch import DiscoveredUrl, FrontierItem, PageRow, Re
 from holdfast.model.content_type import SNIFFED_BYTES, ContentGroup, is_wanted, is_wanted_by_content, media_type
 from holdfast.model.domain import UNREACHABLE_EVENTS
 from holdfast.model.fetch_types import FetchRequest, FetchResult, ParsedPage
-from holdfast.model.image import FetchedImage
+from holdfast.model.image import FetchedImage, ImageProblem
 from holdfast.model.job import Job
 from holdfast.model.outcome import NOT_AN_ATTEMPT, TREATMENT, Outcome, UrlState
 from holdfast.model.page_links import LinkFacts
 from holdfast.model.request_secrets import OriginHeaders
 from holdfast.model.url import absolute_url
-from holdfast.model.url_reason import FAULT_TEXT, ROBOTS_UNAVAILABLE
+from holdfast.model.url_reason import FAULT_TEXT, ROBOTS_UNAVAILABLE, SITEMAP_TEXT
 from holdfast.politeness.error_streak import VisitAnswers, is_login_redirect
 from holdfast.politeness.retry import Retry, next_attempt
 
@@ -319,6 +319,10 @@ async def _read_sitemap(
         row, found = await crawl_sitemap.read_sitemap(
             item, result.body, job_id=context.job.id, links=context.links, results=context.results
         )
+    elif outcome is Outcome.TOO_LARGE:
+        problem = f"larger than {crawl_sitemap.MAX_BYTES:,} bytes"
+        result.detail = f"{SITEMAP_TEXT} {problem}"
+        return outcome, SitemapRow(None, problem=problem), found
     if is_guessed(item.url) and (outcome in _NO_SITEMAP or (row is not None and row.format is None)):
         return Outcome.NO_SITEMAP, None, []
     return outcome, row, found
@@ -331,6 +335,11 @@ async def _check_image(
     checked, image, file = await check_image(
         item, result, outcome, context.worker.images, context.slots.open_extra_slot
     )
+    if outcome is Outcome.TOO_LARGE:  # a refused image is no failure of its host
+        limit = context.worker.settings.images.max_bytes
+        problem = f"it has more than the {limit:,} bytes that images.max_bytes allows"
+        checked = Outcome.BAD_IMAGE
+        image = dataclasses.replace(image, problem=ImageProblem.TOO_LARGE, detail=problem)
     if file is None:
         context.image_budget.give_back(item.url_key)
     if replacement is not None:

@@ -33,6 +33,12 @@ from holdfast.parse.plugin_pool import PluginPool
 _AT_ONCE: Final = 2
 """Pages of the archive that are extracted at the same time in one process."""
 
+_NO_RESPONSE: Final = {
+    "waiting": "it waits to be crawled",
+    "done": "it is no page, but an image, a sitemap or a link that was only checked",
+}
+"""Why a URL without a response as a page has no content, by its state."""
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentService:
@@ -85,7 +91,7 @@ class DocumentService:
 
     def _archived(self, page: PageFacts) -> StoredResponse:
         if page.outcome not in PAGES:
-            said = page.problem or page.reason or ("it waits to be crawled" if page.state == "waiting" else page.state)
+            said = page.problem or page.reason or _NO_RESPONSE.get(page.state, page.state)
             raise NotFound(f"{page.url} has no content: {said}. `holdfast explain {page.url}` says more.")
         if page.noindex:
             raise NotFound(f"{page.url} asked not to be indexed (noindex), so its content is not shown.")

@@ -8,7 +8,7 @@ import psycopg
 from holdfast.db.keyset_pagination import Equals, Listing, Order, SortColumn
 from holdfast.db.rows import by_name, select_list
 from holdfast.errors import NotFound
-from holdfast.images.records import ExportedImage, Image, ImagePlace
+from holdfast.images.records import ExportedImage, Image, ImagePlace, UrlImage
 
 PLACES: Final = 100
 """Pages and near duplicates of one image that are shown."""
@@ -70,6 +70,10 @@ _NEAR: Final = f"""
 SELECT n.id FROM (SELECT id, COALESCE(near_duplicate_of, id) AS first FROM images WHERE id = %(id)s) i
 JOIN images n ON n.id = i.first OR n.near_duplicate_of = i.first
 WHERE n.id <> i.id ORDER BY n.id LIMIT {PLACES}
+"""  # noqa: S608 — constants
+_OF_URL: Final = f"""
+SELECT {select_list(UrlImage, "i", fetched_at="u.fetched_at", problem="u.problem", detail="u.detail")}
+FROM image_urls u LEFT JOIN images i ON i.id = u.image_id AND i.file IS NOT NULL WHERE u.url_key = %(key)s
 """  # noqa: S608 — constants
 _EXPORT: Final = f"""
 WITH chunk AS MATERIALIZED (
@@ -139,6 +143,12 @@ def places_of(connection: psycopg.Connection, image_id: int) -> list[ImagePlace]
 def near(connection: psycopg.Connection, image_id: int) -> list[int]:
     """Return the ids of the near duplicates of an image."""
     return [row[0] for row in connection.execute(_NEAR, {"id": image_id})]
+
+
+def of_url(connection: psycopg.Connection, url_key: bytes) -> UrlImage | None:
+    """Return what a URL led to as an image; None: no page that was crawled for images has it."""
+    with connection.cursor(row_factory=by_name(UrlImage)) as cursor:
+        return cursor.execute(_OF_URL, {"key": url_key}).fetchone()
 
 
 def export_chunks(

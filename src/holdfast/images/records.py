@@ -69,6 +69,26 @@ class ImageDetails:
 
 
 @record
+class UrlImage:
+    """What the URL of an image led to, when it was last fetched as one by any job."""
+
+    id: int | None
+    """Of the image; null: none is stored. The five that follow are null then, too."""
+    format: str | None
+    width: int | None
+    height: int | None
+    size: int | None
+    """Bytes."""
+    fetched_at: datetime | None
+    """Null: it was not fetched yet."""
+    problem: str | None
+    """Why what it led to was not stored the last time: an outcome, `not_an_image`, `image_too_large`, `image_damaged` or
+    `image_too_costly`."""
+    detail: str | None
+    """The problem as a clause."""
+
+
+@record
 class ExportedImage:
     """A row of the metadata of exported images: an image on a page."""
 

@@ -16,6 +16,8 @@ FAULT_TEXT: Final = "a fault of ours"
 CLEARED: Final = "cleared"
 ROBOTS_UNAVAILABLE: Final = "robots_unavailable"
 """The reason of URLs that wait for a robots.txt that could not be fetched."""
+SITEMAP_TEXT: Final = "a sitemap that is"
+"""The beginning of the detail of a sitemap that is too large: no setting changes the limit of sitemaps."""
 
 CODES: Final = frozenset({*map(str, Outcome), FAULT, CLEARED, ROBOTS_UNAVAILABLE})
 """Every code that the frontier stores."""

@@ -131,7 +131,7 @@ class SitemapParser:
             del self._block[:BLOCK]
             self._add_block(block)
         if len(data) > left:
-            self._note(f"larger than {self._limits.decoded_bytes} bytes")
+            self._note(f"larger than {self._limits.decoded_bytes:,} bytes")
             self._end(truncated=True)
 
     def _close(self) -> None:

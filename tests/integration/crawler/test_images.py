@@ -47,7 +47,16 @@ def stored(crawls: Crawls, host: str) -> int:
     return found
 
 
-def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pages(crawls: Crawls) -> None:
+def told(crawls: Crawls, capsys: pytest.CaptureFixture[str], url: str) -> str:
+    """What `holdfast explain` says of a URL."""
+    capsys.readouterr()
+    assert crawls.command("explain", url) == 0
+    return capsys.readouterr().out
+
+
+def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pages(
+    crawls: Crawls, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Pages() as site:
         cdn = site.url("/shared.png", host="cdn.localhost")
         site.answers |= {
@@ -89,9 +98,23 @@ def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pa
     assert {row.resource for row in shown} == {"image"}
     assert crawls.outcomes("%/page.png") == {site.url("/page.png"): ["bad_image"]}
     crawls.verify()
+    first, size = crawls.rows("SELECT id, size FROM images WHERE encode(sha256, 'hex') = %s", one)[0]
+    explained = told(crawls, capsys, site.url("/copy.png"))
+    assert "State           done: it is an image, and is stored.\n" in explained
+    assert (
+        f"Image           {first}, png, 32 x 32 pixels, {size:,} bytes; `holdfast images show {first}` shows"
+        in explained
+    )
+    assert f", found on {site.url()}\n" in explained
+    refused = told(crawls, capsys, site.url("/page.png"))
+    assert "State           done: what it led to is no image, or none that can be stored.\n" in refused
+    assert "Problem         not_an_image: it is an HTML page" in refused
+    assert "State           done: the server has no such page." in told(crawls, capsys, site.url("/gone.png"))
 
 
-def test_a_link_that_a_page_shows_is_an_image_whichever_is_met_first(crawls: Crawls) -> None:
+def test_a_link_that_a_page_shows_is_an_image_whichever_is_met_first(
+    crawls: Crawls, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Pages() as site:
         linked = [f"/i{number}.png" for number in range(8)]
         pages = [f"/p{number}" for number in range(8)]
@@ -112,6 +135,10 @@ def test_a_link_that_a_page_shows_is_an_image_whichever_is_met_first(crawls: Cra
     assert {tuple(outcomes[site.url(image)]) for image in linked} == {("wrong_type", "image")}
     assert (outcomes[site.url("/n.png")], outcomes[site.url("/only-linked.png")]) == (["image"], ["wrong_type"])
     crawls.verify()
+    explained = told(crawls, capsys, site.url(linked[0]))
+    assert "State           done: it is an image, and is stored." in explained
+    assert "Last answer" not in explained, "the one of the link is none of the image"
+    assert "Last answer" in told(crawls, capsys, site.url("/only-linked.png"))
 
 
 def test_a_crawl_without_images_asks_for_none(crawls: Crawls) -> None:
@@ -149,7 +176,10 @@ def test_a_limit_of_images_of_a_host(crawls: Crawls) -> None:
     crawls.verify()
 
 
-def test_bombs_and_oddities_are_refused_and_the_worker_lives(crawls: Crawls) -> None:
+def test_bombs_and_oddities_are_refused_and_the_worker_lives(
+    crawls: Crawls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crawls.set(images={"max_bytes": 50_000})
     header = (
         b"\x89PNG\r\n\x1a\n"
         + (13).to_bytes(4)
@@ -162,11 +192,13 @@ def test_bombs_and_oddities_are_refused_and_the_worker_lives(crawls: Crawls) -> 
     with Pages() as site:
         site.answers |= {
             "/": with_images(
-                "/bomb.png", "/cut.png", "/not.png", "/good.png", "data:image/png;base64,AAAA", "http://["
+                *("/bomb.png", "/cut.png", "/not.png", "/good.png", "/long.png"),
+                *("data:image/png;base64,AAAA", "http://["),
             ),
             "/bomb.png": picture(bomb),
             "/cut.png": picture(png(3, 200)[:500]),
             "/not.png": picture(b"GIF99 no image"),
+            "/long.png": picture(png(3) + bytes(60_000)),
             "/good.png": picture(png(9)),
         }
         assert crawls.crawl(site.url(), images=True).completed
@@ -176,7 +208,11 @@ def test_bombs_and_oddities_are_refused_and_the_worker_lives(crawls: Crawls) -> 
         "bomb.png": "image_too_large",
         "/cut.png": "image_damaged",
         "/not.png": "not_an_image",
+        "long.png": "image_too_large",
     }
+    assert "it has more than the 50,000 bytes that images.max_bytes allows" in told(
+        crawls, capsys, site.url("/long.png")
+    )
     assert crawls.value("SELECT total_error_count FROM domains") == 0
     crawls.verify()
 

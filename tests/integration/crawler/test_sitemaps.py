@@ -199,6 +199,21 @@ def test_what_is_wrong_with_a_sitemap_is_said_and_the_rest_counts(crawls: Crawls
     crawls.verify()
 
 
+def test_a_sitemap_that_is_too_large_names_no_setting_that_would_not_help(
+    crawls: Crawls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawl_sitemap, "MAX_BYTES", 1000)
+    with Pages() as site:
+        large = Page(urlset(*(site.url(f"/{n}") for n in range(100))).body, headers={"Content-Type": "text/xml"})
+        site.answers |= {"/robots.txt": robots("Sitemap: /large.xml"), "/": html(), "/large.xml": large}
+        ended = summarized(crawls, site.url())
+    assert "Sitemaps: " + site.url("/large.xml") in (said := "\n".join(summary.lines(ended)))
+    assert "could be read only in part, or not at all: larger than 1,000 bytes." in said
+    assert "  1  too large\n" in said
+    assert sitemaps(crawls)["/large.xml"] == ("failed", "too_large: a sitemap that is larger than 1,000 bytes")
+    crawls.verify()
+
+
 def test_indexes_of_indexes_have_an_end(crawls: Crawls) -> None:
     with Pages() as site:
         for number in range(10):

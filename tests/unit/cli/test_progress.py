@@ -191,6 +191,20 @@ def test_the_rate_needs_two_measurements_and_a_page() -> None:
     assert display.speed == 0.0, "the average is of the last seconds"
 
 
+def test_images_and_sitemaps_after_the_last_page_are_no_standstill() -> None:
+    display = ProgressDisplay(lambda: RUNNING, "Job docs")
+    job = LiveJob(replace(FIGURES, pages_in_all=40, done=50))
+    display._add_sample(100.0, job)
+    display._add_sample(102.0, replace(job, figures=replace(job.figures, pages_in_all=60, done=75)))
+    assert (display.speed, display.other_speed) == (10.0, 2.5), "pages are not counted as others, too"
+    busy = view(job, speed=0.0, other_speed=2.5)
+    for text in (shown(render_block(busy, 80)), render_line(busy)):
+        assert "2.5 other URLs/s" in text
+        assert "0.0" not in text
+        assert "no request is in flight" not in text
+    assert "other URLs" not in render_line(replace(busy, speed=0.5))
+
+
 def test_ctrl_c_is_answered_with_what_follows() -> None:
     display = ProgressDisplay(lambda: RUNNING, "Job docs", drain=timedelta(seconds=20))
     display._refresh()

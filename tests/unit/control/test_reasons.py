@@ -173,13 +173,17 @@ def test_a_reason_in_words(reason: str | None, words: tuple[str, str | None]) ->
         ),
         ({"state": "done"}, "not_modified", "it has not changed since the time before"),
         ({"state": "done"}, None, "it was fetched, and is a page"),
+        ({"state": "done", "resource": "image"}, None, "it is an image, and is stored"),
+        ({"state": "done", "resource": "image", "reason": "not_found"}, None, "the server has no such page"),
+        ({"state": "done", "resource": "sitemap"}, None, "it is a sitemap or a feed, and was read"),
+        ({"state": "done", "resource": "check"}, None, "it is out of scope; the links to it work"),
         ({"state": "done", "reason": "not_found: 404"}, None, "the server has no such page"),
         ({"state": "failed", "reason": "no_such_host"}, None, "the host's name is not known"),
         ({"state": "denied", "reason": "trap: too many"}, None, "it looks like one of URLs without end"),
     ],
 )
 def test_why_a_url_is_in_its_state(row: dict[str, Any], outcome: str | None, words: str) -> None:
-    given = {"attempts": 0, "kind": "discovery", "reason": None} | row
+    given = {"attempts": 0, "kind": "discovery", "reason": None, "resource": "page"} | row
     assert why(given, outcome)[0] == words
 
 

@@ -272,7 +272,7 @@ def test_limits() -> None:
     for version in (f"{HEAD}{A}{B}{C}</urlset>".encode(), gzipped(f"{HEAD}{A}{B}{C}</urlset>".encode())):
         assert urls(version, small) == ["a", "b"]
         got = summary(version, small)
-        assert (got.problem, got.truncated) == (f"larger than {small.decoded_bytes} bytes", True)
+        assert (got.problem, got.truncated) == (f"larger than {small.decoded_bytes:,} bytes", True)
     deep = summary(f"{HEAD}{A}{'<x>' * 101}")
     assert deep.entries == 1
     assert deep.problem == "refused: more than 100 elements inside of each other"

@@ -30,8 +30,8 @@ _NOT_STORED: Final[dict[ImageKind, tuple[int | None, UrlKind, str]]] = {
     ImageKind.CUT: (200, UrlKind.OTHER, "image_damaged"),
     ImageKind.VAST: (200, UrlKind.OTHER, "image_too_large"),
     ImageKind.FRAMES: (200, UrlKind.OTHER, "image_too_large"),
-    ImageKind.HEAVY: (None, UrlKind.FAILING, "too_large"),
-    ImageKind.PACKED: (200, UrlKind.FAILING, "too_large"),
+    ImageKind.HEAVY: (None, UrlKind.OTHER, "image_too_large"),
+    ImageKind.PACKED: (200, UrlKind.OTHER, "image_too_large"),
 }
 """The status, the kind of its URL, and the problem that a crawl records."""
 _REDIRECT_PROBLEM: Final = "redirect"
