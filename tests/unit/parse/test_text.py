@@ -121,6 +121,10 @@ def test_a_page_without_content_has_that_of_its_structured_data() -> None:
         ),
         ("<p># no</p><p>1. no</p><p>- no</p><p>===</p>", "\\# no\n\n1\\. no\n\n\\- no\n\n\\==="),
         ("<p>a <img src='/i.png' alt='a picture'></p>", "a [a picture](https://site.example/i.png)"),
+        (
+            "<p>New!<a href=/x.png>x</a> \\!<a href=/y>y</a><br>Now! <a href=/z>z</a></p>",
+            "New\\![x](https://site.example/x.png) \\\\\\![y](https://site.example/y)\\\nNow! [z](https://site.example/z)",
+        ),
         ("<p>snake_case &amp;lt; AT&amp;T</p>", "snake_case &amp;lt; AT&T"),
     ],
 )
@@ -133,12 +137,13 @@ _ATTACKS = (
     "[x]: javascript:y\n\n[x]", "```\n<b>", "~~~", "`<i>`", "``", "\\`<i>", "\\", "&lt;u&gt;", "&#60;u>",
     "|a|b|\n|-|-|\n|<b>|", "    <b>",
     "<!--", "-->", "]]>", "<![CDATA[", "</div><iframe src=/>", "\n\n<form>", "***", "__", "> <q>", "- <q>",
-    "#", "\x1b[31m", "\u202e", "\x9b2J", "\r",
+    "#", "!", "\x1b[31m", "\u202e", "\x9b2J", "\r",
 )  # fmt: skip
 _PLACES = (
     "<p>%s</p>", "<pre>%s</pre>", "<code>%s</code>", "<h2>%s</h2>", "<ul><li>%s</ul>", "<table><tr><td>a<td>%s<tr><td>b<td>c</table>",
     "<a href='https://x.example/%s'>%s</a>", "<blockquote>%s</blockquote>", "<b>%s</b><i>x</i>", "<img alt='%s' src=x>y",
     "<pre><code class='language-%s'>%s</code></pre>", "<table><tr><td><code>%s</code><td>a<tr><td>b<td>c</table>", "<a href='%s'>x</a>",
+    "<p>%s<a href='/t.png'>%s</a>%s<a href='/u.png'>x</a></p>",
 )  # fmt: skip
 _MADE = {*("p", "pre", "code", "h1", "h2", "ul", "ol", "li", "a", "blockquote", "em", "strong", "br", "s")} | {
     *("table", "thead", "tbody", "tr", "td", "th")

@@ -25,7 +25,7 @@ BREAK: Final = 16
 IMAGE: Final = 32
 """The run is an image: its text is the alternative text, its target the address."""
 
-_BLOCK, _INLINE, _SKIPPED, _VOID = range(4)
+_BLOCK, _INLINE, _SKIPPED, _VOID, _TEXT = range(5)
 _ROLES: Final = {
     **dict.fromkeys(
         [
@@ -124,15 +124,20 @@ _ROLES: Final = {
     ),
     "br": _VOID,
     "img": _VOID,
+    "-text": _TEXT,
 }
 """What is done with an element; all others are block-level."""
 _CELLS: Final = ("td", "th")
+TAG_BITS: Final = {tag: 1 << number for number, tag in enumerate(("nav", "footer", "aside", "main", "article", "ol"))}
+"""Elements that say something about all that is inside them, as bits."""
 _STYLES: Final = {
     "b": STRONG, "strong": STRONG, "em": EMPHASIS, "i": EMPHASIS, "cite": EMPHASIS, "dfn": EMPHASIS, "var": EMPHASIS, "code": CODE,
     "kbd": CODE, "samp": CODE, "tt": CODE, "s": STRIKE, "del": STRIKE, "strike": STRIKE,
 }  # fmt: skip
 
 HEADINGS: Final = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
+_COUNTED: Final = frozenset(("pre", *HEADINGS))
+"""Elements that say of all blocks inside them what they are."""
 
 CATEGORIES: Final = {
     "navigation": "nav navi navbar navigation menu menus submenu megamenu breadcrumb breadcrumbs crumb crumbs pagination pager "
@@ -173,6 +178,7 @@ MAX_NAMES: Final = 300
 
 Run = tuple[str, int, str | None]
 """Text, style, and the target of the link it is in."""
+_LINE_BREAK: Final[Run] = ("\n", BREAK, None)
 
 
 class Place:
@@ -230,24 +236,32 @@ class Container:
     """The nearest container around it that has some blocks; None: it is one itself, so that no container refers to itself."""
     section: "Container | None"
     """The nearest container around it that has many words; None: it is one itself."""
+    tags: int
+    """Which of TAG_BITS it is or is in."""
+    children: dict[str, int] | None
+    """How many elements directly inside it have the same tag and classes; None: it has none."""
 
     def __init__(self, parent: "Container | None", tag: str, flags: int, key: str, *, hidden: bool) -> None:
         self.parent = parent
         self.tag = tag
         self.flags = flags
         self.key = key
-        self.children: dict[str, int] = {}
+        self.children = None
         self.cells = 0
         self.characters = self.link_characters = self.words = self.block_count = self.sentences = 0
         if parent is None:
-            self.depth, self.inherited, self.hidden, self.tags = 0, flags, hidden, frozenset((tag,))
+            self.depth, self.inherited, self.hidden, self.tags = 0, flags, hidden, TAG_BITS.get(tag, 0)
             self.place: Place | None = None
         else:
             self.depth = parent.depth + 1
             self.inherited = parent.inherited | flags
             self.hidden = hidden or parent.hidden
-            self.tags = parent.tags if tag in parent.tags else parent.tags | {tag}
-            parent.children[key] = parent.children.get(key, 0) + 1
+            self.tags = parent.tags | TAG_BITS.get(tag, 0)
+            children = parent.children
+            if children is None:
+                parent.children = {key: 1}
+            else:
+                children[key] = children.get(key, 0) + 1
             place = parent.place
             if (kind := _PLACES.get(tag)) is not None:
                 if place is None or place.depth < MAX_NESTING:
@@ -310,7 +324,6 @@ class _Walk:
         self.blocks: list[Block] = []
         self.containers: list[Container] = []
         self._flags_by_names: dict[str, int] = {}
-        self._runs: list[Run] = []
         self._run_count = 0
         self._pre: list[Container] = []
         self._levels: list[int] = []
@@ -322,19 +335,20 @@ class _Walk:
         flags, hidden, key = 0, False, tag
         if attributes:
             names = classes = attributes.get("class") or ""
-            for name in _NAMING:
-                if value := attributes.get(name):
-                    names = f"{names} {value}"
+            if not classes or len(attributes) > 1:
+                for name in _NAMING:
+                    if value := attributes.get(name):
+                        names = f"{names} {value}"
+                hidden = (
+                    "hidden" in attributes
+                    or attributes.get("aria-hidden") == "true"
+                    or ((style := attributes.get("style")) is not None and _HIDDEN_STYLE.search(style) is not None)
+                )
             if names:
                 known = self._flags_by_names.get(names)
                 flags = known if known is not None else self._flags(names)
             if classes:
                 key = f"{tag} {classes}"
-            hidden = (
-                "hidden" in attributes
-                or attributes.get("aria-hidden") == "true"
-                or ((style := attributes.get("style")) is not None and _HIDDEN_STYLE.search(style) is not None)
-            )
         container = Container(parent, tag, flags, key, hidden=hidden)
         self.containers.append(container)
         return container
@@ -346,99 +360,110 @@ class _Walk:
         self._flags_by_names[names] = flags
         return flags
 
-    def _walk(self, body: LexborNode) -> None:
+    def _walk(self, body: LexborNode) -> None:  # noqa: C901 — thousands of nodes a page: each call would be seen in the time
         container = self._open(body, "body", None)
         # Open elements: what counts again when each is left, and whether it is a block-level element.
         stack: list[tuple[LexborNode, Container, int, str | None, bool]] = []
         style, target, opened = 0, None, 0
+        runs: list[Run] = []
         node: LexborNode | None = body.first_child
-        while opened <= MAX_ELEMENTS and len(self.blocks) < MAX_BLOCKS and self._run_count <= MAX_RUNS:
+        while True:
             if node is None:
                 if not stack:
                     break
                 node, parent, style, target, is_block = stack.pop()
                 if is_block:
-                    self._leave(container)
+                    if runs:
+                        self._flush(container, runs)
+                        runs = []
+                        if self._full:
+                            break
+                    if container.tag in _COUNTED:
+                        self._leave(container)
                     container = parent
                 node = node.next
                 continue
             tag = node.tag or ""
-            if tag == "-text":
+            role = _ROLES.get(tag, _BLOCK)
+            if role == _TEXT:
                 text = node.text_content
-                if text and (self._runs or not text.isspace() or self._pre):
-                    self._runs.append((text, style, target))
+                if text and (runs or not text.isspace() or self._pre):
+                    runs.append((text, style, target))
                 node = node.next
                 continue
-            role = _ROLES.get(tag, _BLOCK)
-            if role == _BLOCK and self._runs:
-                self._flush(container)
+            if role == _BLOCK and runs:
+                self._flush(container, runs)
+                runs = []
+                if self._full:
+                    break
             child = node.first_child if role <= _INLINE else None
             if child is None:
-                self._add_empty(node, tag, container)
+                if role == _VOID or tag in _CELLS:
+                    self._add_empty(node, tag, container, runs)
                 node = node.next
                 continue
             opened += 1
             stack.append((node, container, style, target, role == _BLOCK))
             if role == _BLOCK:
-                container = self._enter(node, tag, container)
+                container = self._open(node, tag, container)
+                if tag in _COUNTED:
+                    self._enter(container)
                 style = 0
             elif tag == "a":
-                target = self._link(node)
+                if runs and runs[-1][2] is not None:
+                    runs.append((" ", 0, None))  # two links with nothing between them are two words
+                target = node.attributes.get("href") or ""
             elif tag in _STYLES:
                 style |= self._style(node, tag)
             node = child
-        self._flush(container)
+            if opened > MAX_ELEMENTS:
+                break
+        self._flush(container, runs)
 
-    def _enter(self, node: LexborNode, tag: str, parent: Container) -> Container:
-        """Begin a block-level element."""
-        container = self._open(node, tag, parent)
-        if tag == "pre":
+    @property
+    def _full(self) -> bool:
+        return len(self.blocks) >= MAX_BLOCKS or self._run_count > MAX_RUNS
+
+    def _enter(self, container: Container) -> None:
+        """Begin an element that says what its blocks are."""
+        if container.tag == "pre":
             self._pre.append(container)
-        elif tag in HEADINGS:
-            self._levels.append(HEADINGS[tag])
-        return container
+        else:
+            self._levels.append(HEADINGS[container.tag])
 
     def _leave(self, container: Container) -> None:
-        """End a block-level element. After: its text is in `blocks`."""
-        if self._runs:
-            self._flush(container)
+        """End such an element. Before: its text is in `blocks`."""
         if container.tag == "pre":
             self._pre.pop()
             self._code_class = ""
-        elif container.tag in HEADINGS:
+        else:
             self._levels.pop()
-
-    def _link(self, node: LexborNode) -> str:
-        """Return the target of a link."""
-        if self._runs and self._runs[-1][2] is not None:
-            self._runs.append((" ", 0, None))  # two links with nothing between them are two words
-        return node.attributes.get("href") or ""
 
     def _style(self, node: LexborNode, tag: str) -> int:
         if tag == "code" and self._pre:
             self._code_class = node.attributes.get("class") or ""
         return _STYLES[tag]
 
-    def _add_empty(self, node: LexborNode, tag: str, container: Container) -> None:
-        """Add a line break or an image to the current block, or count an empty cell; other elements are passed over."""
+    def _add_empty(self, node: LexborNode, tag: str, container: Container, runs: list[Run]) -> None:
+        """Add a line break or an image to the current block, or count an empty cell."""
         if tag == "br":
-            self._runs.append(("\n", BREAK, None))
+            runs.append(_LINE_BREAK)
         elif tag == "img":
             attributes = node.attributes
             if alternative := attributes.get("alt"):
                 text = alternative if alternative.isprintable() else clean(alternative).replace("\n", " ")
-                self._runs.append((text, IMAGE, attributes.get("src") or attributes.get("data-src")))
-        elif tag in _CELLS:
+                runs.append((text, IMAGE, attributes.get("src") or attributes.get("data-src")))
+        else:
             container.cells += 1
 
-    def _flush(self, container: Container) -> None:
-        """End the current block. After: it is in `blocks`, if it has any text, and no run is open."""
-        runs, self._runs = self._runs, []
-        self._run_count += len(runs)
-        joined = "".join([text for text, style, _ in runs if style < IMAGE])
+    def _flush(self, container: Container, runs: list[Run]) -> None:
+        """End the current block. After: it is in `blocks`, if it has any text."""
+        count = len(runs)
+        self._run_count += count
+        joined = runs[0][0] if count == 1 and runs[0][1] < IMAGE else _joined(runs)
         if not joined.isprintable() and _UNWANTED.search(joined) is not None:
             runs = [(clean(text), style, target) for text, style, target in runs]
-            joined = "".join([text for text, style, _ in runs if style < IMAGE])
+            joined = _joined(runs)
         if not joined or joined.isspace():
             return
         block = Block(container)
@@ -450,11 +475,16 @@ class _Walk:
             block.code_class = self._code_class
             block.text = joined.strip("\n").rstrip()
         else:
-            block.text = _plain(runs) if "\n" in joined else " ".join(joined.split())
+            block.text = _plain(runs) if _LINE_BREAK in runs else " ".join(joined.split())
         for text, style, target in runs:
             if target is not None and style < BREAK:
                 block.link_characters += len(text.strip())
         self.blocks.append(block)
+
+
+def _joined(runs: list[Run]) -> str:
+    """Return the text of runs as it stands in the page."""
+    return "".join([text for text, style, _ in runs if style < IMAGE])
 
 
 def _plain(runs: list[Run]) -> str:

@@ -17,7 +17,7 @@ from holdfast.parse.text.blocks import Block, Container, clean, read_blocks
 from holdfast.parse.text.features import block_features, fill_containers, page_features
 from holdfast.parse.text.hints import Hints, read_hints
 
-VERSION: Final = "1"
+VERSION: Final = "2"
 """Raised by every change that may give another document for the same page."""
 
 _CAUTION: Final = 1.3
@@ -100,7 +100,7 @@ def select(scores: Sequence[float], words: Sequence[int]) -> list[int]:
     """
     likely = [min(1.0, max(0.0, score)) ** _CAUTION for score in scores]
     expected = sum(chance * size for chance, size in zip(likely, words, strict=True))
-    order = sorted(range(len(likely)), key=lambda number: (-likely[number], number))
+    order = sorted(range(len(likely)), key=likely.__getitem__, reverse=True)  # which keeps the order of equals
     best, best_count, kept_words, kept_content = 0.0, 0, 0, 0.0
     for count, number in enumerate(order, 1):
         kept_words += words[number]

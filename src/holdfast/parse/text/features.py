@@ -5,9 +5,10 @@ arguments in `model`, which is fitted by `benchmarks/text/fit.py`.
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from holdfast.parse.text.blocks import CATEGORY_BITS, Block, Container
+from holdfast.parse.text.blocks import CATEGORY_BITS, TAG_BITS, Block, Container
 from holdfast.parse.text.hints import Hints
 
 _WORD: Final = re.compile(r"\w+")
@@ -32,11 +33,18 @@ _MIN_SECTION_WORDS: Final = 150
 _MAX_COMPARED: Final = 600
 """Characters of a block that are compared with the description of the page."""
 
-_NEAR: Final = tuple(
-    CATEGORY_BITS[name] for name in ("navigation", "subscribe", "dialog", "comment", "byline", "forum")
+
+def _flags(every: Iterable[int], wanted: Sequence[int]) -> list[tuple[bool, ...]]:
+    """Return, for each combination of the bits, which of the wanted ones it has."""
+    return [tuple(mask & bit != 0 for bit in wanted) for mask in range(sum(every) + 1)]
+
+
+_NEAR: Final = _flags(
+    CATEGORY_BITS.values(),
+    [CATEGORY_BITS[name] for name in ("navigation", "subscribe", "dialog", "comment", "byline", "forum")],
 )
-_ANYWHERE: Final = tuple(CATEGORY_BITS[name] for name in ("footer", "header", "dialog"))
-_ANCESTORS: Final = ("nav", "footer", "aside", "main", "article", "ol")
+_ANYWHERE: Final = _flags(CATEGORY_BITS.values(), [CATEGORY_BITS[name] for name in ("footer", "header", "dialog")])
+_ANCESTORS: Final = _flags(TAG_BITS.values(), list(TAG_BITS.values()))
 
 BLOCK_FEATURES: Final = (
     "words", "link_share", "ends_sentence", "noise", "heading_level", "share_before", "place", "depth", "hidden", "after_title",
@@ -103,7 +111,7 @@ def fill_containers(blocks: list[Block], containers: list[Container]) -> None:
             container.group = container.section = None
             container.near = container.flags
             continue
-        container.repeats = parent.children[container.key]
+        container.repeats = parent.children[container.key] if parent.children else 1
         container.most_repeats = max(parent.most_repeats, container.repeats)
         container.near = container.flags | parent.flags | (parent.parent.flags if parent.parent is not None else 0)
         is_group = container.block_count >= _MIN_GROUP and container.words >= _MIN_GROUP_WORDS
@@ -117,11 +125,14 @@ def block_features(blocks: list[Block], containers: list[Container], hints: Hint
     total = containers[0].words or 1 if containers else 1
     title = next((number for number, block in enumerate(blocks) if block.level == 1), _MAX_DISTANCE)
     description = set(_WORD.findall(hints.description.lower()))
-    sums = [0]
+    # The sum of the words before each block, with as many more at both ends as a block has blocks around it.
+    sums = [0] * (_AROUND + 1)
     for block in blocks:
         sums.append(sums[-1] + block.words)
+    sums += sums[-1:] * _AROUND
     heading, heading_depth = -_MAX_DISTANCE, 0
-    by_container: dict[int, tuple[float, ...]] = {}
+    last: Container | None = None
+    surroundings: tuple[float, ...] = ()
     rows: list[tuple[float, ...]] = []
     for number, block in enumerate(blocks):
         text, words, container = block.text, block.words, block.container
@@ -131,14 +142,12 @@ def block_features(blocks: list[Block], containers: list[Container], hints: Hint
         if description and words >= 4:
             own = _WORD.findall(text[:_MAX_COMPARED].lower())
             described = sum(map(description.__contains__, own)) / (len(own) or 1)
-        surroundings = by_container.get(id(container))
-        if surroundings is None:
-            surroundings = by_container[id(container)] = _container_features(container, total)
+        if container is not last:
+            last, surroundings = container, _container_features(container, total)
         own_features = (
             words, block.link_characters / len(text), text[-1] in ".!?:;,\"'”)", _NOISE.match(text) is not None, block.level,
-            sums[number] / total, number / count, container.depth, container.hidden, number - title,
-            number - heading, container.depth - heading_depth,
-            sums[min(count, number + _AROUND + 1)] - sums[max(0, number - _AROUND)], described,
+            sums[number + _AROUND] / total, number / count, container.depth, container.hidden, number - title,
+            number - heading, container.depth - heading_depth, sums[number + 2 * _AROUND + 1] - sums[number], described,
         )  # fmt: skip
         rows.append(own_features + surroundings)
     return rows
@@ -147,13 +156,12 @@ def block_features(blocks: list[Block], containers: list[Container], hints: Hint
 def _container_features(container: Container, total: int) -> tuple[float, ...]:
     parent = container if container.block_count > 1 or container.parent is None else container.parent
     group, section = container.group or container, container.section or container
-    near, inherited, tags = container.near, container.inherited, container.tags
     return (
         parent.words, parent.link_characters / (parent.characters or 1), parent.words / total,
         group.link_characters / (group.characters or 1),
         section.link_characters / (section.characters or 1), section.words / total, section.sentences / (section.words or 1),
         container.repeats, container.most_repeats,
-        *[near & bit != 0 for bit in _NEAR], *[inherited & bit != 0 for bit in _ANYWHERE], *[tag in tags for tag in _ANCESTORS],
+        *_NEAR[container.near], *_ANYWHERE[container.inherited], *_ANCESTORS[container.tags],
     )  # fmt: skip
 
 

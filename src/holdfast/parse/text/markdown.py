@@ -117,6 +117,7 @@ class _Output:
     def add(self, part: _Part) -> None:
         """Append a part. After: its block, and its heading if it is one, are in the lists."""
         chain = _chain(part.place) if part.place is not None else []
+        lines = part.lines
         first, following, begins_item = "", "", False
         for place in chain:
             if place.kind == "quote":
@@ -133,7 +134,9 @@ class _Output:
         tight = begins_item and (
             self._last in chain or any(place.parent is chain[-1].parent for place in _chain(self._last))
         )
-        body = "\n".join([first + part.lines[0], *((following + line).rstrip() for line in part.lines[1:])])
+        body = first + lines[0]
+        if len(lines) > 1:
+            body = "\n".join([body, *[(following + line).rstrip() for line in lines[1:]]])
         markdown_start = self._append(0, self._markdown, body, "\n" if tight else "\n\n")
         text_start = self._append(1, self._text, part.text, "\n" if tight else "\n\n")
         self._blocks.append(
@@ -300,6 +303,9 @@ def _inline(runs: Sequence[Run], links: Links, *, hard_breaks: bool) -> str:
             else:
                 core = words.strip()
                 lead, trail = words[: len(words) - len(words.lstrip())], words[len(words.rstrip()) :]
+                if not lead and pieces and pieces[-1].endswith("!"):
+                    # With the link it would be an image, which is loaded when the Markdown is shown.
+                    pieces[-1] = pieces[-1][:-1] + "\\!"
                 pieces.append(f"{lead}[{core}]({address}){trail}")
     lines = [" ".join(line.split()) for line in "".join(pieces).split("\n")]
     return ("\\\n" if hard_breaks else " ").join(line for line in lines if line)
