@@ -1,4 +1,4 @@
--- 0041: a store that is moved to another database, and that refuses writes from then on.
+-- 0042: a store that is moved to another database, and that refuses writes from then on.
 
 -- A row, if there is one, is the move of this store to another database.
 CREATE TABLE store_move (
