@@ -23,11 +23,17 @@ NAMES: Final = frozenset(
         "in_migration",
         "round_raised",
         "sitemap_read",
+        "retention_read",
+        "retention_archived",
+        "retention_deleted",
+        "retention_restored",
     }
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})
 """The failpoints of an API server; no worker reaches them."""
-COMMANDS: Final = frozenset({"in_migration", "in_backfill"})
+COMMANDS: Final = frozenset(
+    {"in_migration", "in_backfill", "retention_read", "retention_archived", "retention_deleted", "retention_restored"}
+)
 """The failpoints of commands; no worker reaches them either."""
 _armed: dict[str, int] = {}
 
