@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
     from holdfast.parse.image_check import ImageChecker
+    from holdfast.retention.restore import ArchiveService
+    from holdfast.retention.service import RetentionService
     from holdfast.search.service import SearchService
     from holdfast.storage.service import StorageService
 
@@ -216,6 +218,22 @@ def restorer(settings: Settings, folder: Path, say: Callable[[str], None], watch
     from holdfast.backups.restore import Restorer
 
     return Restorer(open_repository(folder), settings.politeness.retries, say, watch)
+
+def retention_service(settings: Settings, db: Database) -> "RetentionService":
+    """The service of retention, with the archive of this machine. Raises UsageError if the data folder is another user's, SettingsError."""
+    from holdfast.archive.file_store import open_store
+    from holdfast.retention.service import RetentionService
+
+    store = open_store(settings.retention.store, settings.images, settings.data)
+    return RetentionService(db, settings.retention, store, archive_folder(settings))
+
+
+def archive_service(settings: Settings, db: Database) -> "ArchiveService":
+    """The service of archives. Raises UsageError if the data folder is another user's."""
+    from holdfast.archive.file_store import open_store
+    from holdfast.retention.restore import ArchiveService
+
+    return ArchiveService(db, lambda place: open_store(place, settings.images, settings.data), archive_folder(settings))
 
 
 def worker_config(

@@ -31,13 +31,19 @@ NAMES: Final = frozenset(
         "move_switched",
         "round_raised",
         "sitemap_read",
+        "retention_read",
+        "retention_archived",
+        "retention_deleted",
+        "retention_restored",
     }
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})
 """The failpoints of an API server; no worker reaches them."""
 MOVE: Final = frozenset(name for name in NAMES if name.startswith("move_"))
 """The failpoints of `holdfast db move`."""
-COMMANDS: Final = frozenset({"in_migration", "in_backfill"}) | MOVE
+RETENTION: Final = frozenset(name for name in NAMES if name.startswith("retention_"))
+"""The failpoints of `holdfast retention run` and of restores of archives."""
+COMMANDS: Final = frozenset({"in_migration", "in_backfill"}) | MOVE | RETENTION
 """The failpoints of commands; no worker reaches them either."""
 _armed: dict[str, int] = {}
 

@@ -21,8 +21,19 @@ _OLD_MODE: Final = 0o711
 """The mode of root's data folders in earlier versions."""
 _MODE_BITS: Final = 0o777
 _OTHERS_BITS: Final = 0o077
-_SUBFOLDERS: Final = ("archive", "backups", "images", "logs", "search")
-_OWN_PREFIXES: Final = ("postgres", "postgresql", "archive", "backups", "images", "logs", "search", "secret", "webhook")
+_SUBFOLDERS: Final = ("archive", "backups", "images", "logs", "retention", "search")
+_OWN_PREFIXES: Final = (
+    "postgres",
+    "postgresql",
+    "archive",
+    "backups",
+    "images",
+    "logs",
+    "retention",
+    "search",
+    "secret",
+    "webhook",
+)
 """Prefixes of the names of Holdfast's own files in a data folder."""
 
 

@@ -23,6 +23,7 @@ from holdfast.model.fetch_types import ArchiveRef
 
 _SEGMENT_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _BAD_GZIP: Final = cast("type[Exception]", igzip_lib.error)
+_REFERS_TO: Final = REFERS_TO.lower().encode() + b":"
 _SHA256: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
 
@@ -172,3 +173,20 @@ def _bytes(folder: Path, ref: ArchiveRef, limit: int | None = None) -> bytes:
 
 def _describe(error: Exception) -> str:
     return f"the field {error} is missing" if isinstance(error, KeyError) else str(error).rstrip(".")
+
+
+def originals(path: Path) -> set[str]:
+    """Return the other segments that hold bodies of the revisit records of a segment. Raises OSError.
+
+    Before: the segment is closed. A record that cannot be read is left out, as its body cannot be read either.
+    """
+    own = f"{path.parent.name}/{path.name}"
+    found = set()
+    for member in segments.members(path):
+        head = member.text.partition(b"\r\n\r\n")[0]
+        if _REFERS_TO in head.lower():
+            try:
+                found.add(parse_fields(head + b"\r\n\r\n")[0][REFERS_TO.lower()].rsplit(":", 2)[0])
+            except (ValueError, LookupError):
+                continue
+    return found - {own}

@@ -45,7 +45,7 @@ WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key > %(after)s AND re
   AND (state = 'waiting' OR (state = 'denied' AND split_part(reason, ':', 1) = ANY(%(denied)s))) ORDER BY url_key LIMIT %(chunk)s
 """
 _REMOVE: Final = """
-UPDATE url_frontier f SET state = 'denied', reason = u.reason, not_before = NULL
+UPDATE url_frontier f SET state = 'denied', reason = u.reason, not_before = NULL, settled_at = clock_timestamp()
 FROM unnest(%(keys)s::bytea[], %(reasons)s::text[]) AS u(url_key, reason)
 WHERE f.domain_id = %(domain)s AND f.job_id = %(job)s AND f.url_key = u.url_key AND f.state = 'waiting'
 """

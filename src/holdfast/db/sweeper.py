@@ -97,6 +97,7 @@ SELECT jd.job_id, jd.domain_id, d.domain, d.status = 'exhausted'
 FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id JOIN domains d ON d.id = jd.domain_id
 WHERE jd.domain_id = ANY(%(ids)s) AND j.state NOT IN ('paused', 'cancelled') AND j.kind = 'crawl' AND j.deleted_at IS NULL
   AND NOT job_is_used_up(j) AND (jd.budget_limit IS NULL OR jd.budget_used < jd.budget_limit)
+  AND NOT COALESCE(j.state IN ('completed', 'failed') AND j.aged_at > j.ended_at, false)
   AND CASE WHEN d.status = 'exhausted' THEN job_wants_refresh(j) AND jd.discovered > 0
            ELSE d.status IN ('blocked', 'unreachable') AND (jd.waiting > 0 OR EXISTS (
                SELECT FROM url_frontier f WHERE f.domain_id = jd.domain_id AND f.job_id = jd.job_id

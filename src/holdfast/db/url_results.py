@@ -113,7 +113,8 @@ GREATEST(transaction_timestamp() - GREATEST(o.age, 0) * interval '1 second',
 _SETTLE: Final = f"""
 WITH changed AS (
     UPDATE url_frontier f SET state = o.state::frontier_state, reason = o.reason, attempts = o.attempts,
-        not_before = clock_timestamp() + o.retry_in * interval '1 second'
+        not_before = clock_timestamp() + o.retry_in * interval '1 second',
+        settled_at = CASE WHEN o.state <> 'waiting' THEN clock_timestamp() ELSE f.settled_at END
     FROM unnest(%(last)s::pg_temp.outcome_row[]) o
     WHERE f.domain_id = o.domain_id AND f.job_id = o.job_id AND f.url_key = o.url_key AND f.state = (SELECT 'waiting'::frontier_state)
     RETURNING o.*, {_CRAWLED_AT}

@@ -131,6 +131,7 @@ STRUCTURE: Final[dict[str, str]] = {
         SELECT c.domain_id, c.job_id, c.url_key, c.claim_epoch, c.crawled_at FROM crawl_log c WHERE NOT EXISTS (
             SELECT FROM claim_log l WHERE l.domain_id = c.domain_id AND l.epoch = c.claim_epoch AND c.crawled_at >= l.claimed_at
             AND (l.ended_at IS NULL OR c.crawled_at <= l.ended_at))
+        AND NOT COALESCE(c.crawled_at < (SELECT log_begins_at FROM retention_state), false)
     """,
     "I6 every status is the last one in the history of its changes": """
         SELECT d.id AS domain_id, d.status::text, t.to_status::text FROM domains d JOIN (
@@ -237,6 +238,7 @@ LOG: Final[dict[str, str]] = {
         SELECT f.domain_id, f.job_id, f.url_key FROM url_frontier f WHERE f.state = 'done' AND NOT EXISTS (
             SELECT FROM crawl_log l WHERE l.domain_id = f.domain_id AND l.job_id = f.job_id AND l.url_key = f.url_key
             AND l.outcome = ANY(%(done)s))
+        AND NOT COALESCE(COALESCE(f.settled_at, f.discovered_at) < (SELECT log_begins_at + interval '1 hour' FROM retention_state), false)
     """,
     # In one tenure and one run nothing sets a URL back to waiting: a reset takes the claim away, a new crawl begins a new run. (But for
     # tasks: one that is started anew while its URL is being fetched wants it once more.)
@@ -259,6 +261,7 @@ LOG: Final[dict[str, str]] = {
         SELECT p.domain_id, p.job_id, p.url_key, p.outcome FROM crawled_pages p WHERE NOT EXISTS (
             SELECT FROM crawl_log l WHERE l.domain_id = p.domain_id AND l.job_id = p.job_id AND l.url_key = p.url_key
             AND l.outcome = p.outcome)
+        AND NOT COALESCE(p.crawled_at < (SELECT log_begins_at FROM retention_state), false)
     """,
     "I7 a domain's pages and errors are those of the log and its roll-up": f"""
         SELECT d.id AS domain_id, d.pages_crawled, COALESCE(l.pages, 0) AS logged_pages, d.total_error_count,
@@ -281,17 +284,24 @@ LOG: Final[dict[str, str]] = {
             SELECT crawl_run_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
                    count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors
             FROM crawl_log GROUP BY crawl_run_id) l ON l.crawl_run_id = r.id
-        WHERE r.pages_crawled <> COALESCE(l.pages, 0) OR r.errors <> COALESCE(l.errors, 0)
+        WHERE CASE WHEN r.started_at < (SELECT log_begins_at FROM retention_state)
+                   THEN r.pages_crawled < COALESCE(l.pages, 0) OR r.errors < COALESCE(l.errors, 0)
+                   ELSE r.pages_crawled <> COALESCE(l.pages, 0) OR r.errors <> COALESCE(l.errors, 0) END
     """,
     # A proxy, or a domain, that was removed took its figures along, but not the log.
     "I7 what a domain's proxies did is what the log says": """
         SELECT domain_id, proxy_id, m.requests, l.requests AS logged, m.success_count, l.successes, m.total_failures, l.refusals,
                m.proxy_failures, l.failures, m.bytes, l.bytes AS logged_bytes
         FROM (SELECT m.* FROM domain_proxies m JOIN domains d ON d.id = m.domain_id AND d.removed_at IS NULL) m FULL JOIN (
-            SELECT domain_id, proxy_id, count(*) AS requests, count(*) FILTER (WHERE outcome = ANY(%(successes)s)) AS successes,
-                   count(*) FILTER (WHERE outcome = ANY(%(refusals)s)) AS refusals,
-                   count(*) FILTER (WHERE outcome = ANY(%(failures)s)) AS failures, COALESCE(sum(bytes), 0)::bigint AS bytes
-            FROM crawl_log WHERE proxy_id IN (SELECT id FROM proxies) AND domain_id IN (SELECT id FROM domains WHERE removed_at IS NULL)
+            SELECT domain_id, proxy_id, sum(requests)::bigint AS requests, sum(successes)::bigint AS successes,
+                   sum(refusals)::bigint AS refusals, sum(failures)::bigint AS failures, sum(bytes)::bigint AS bytes
+            FROM (SELECT domain_id, proxy_id, count(*) AS requests, count(*) FILTER (WHERE outcome = ANY(%(successes)s)) AS successes,
+                         count(*) FILTER (WHERE outcome = ANY(%(refusals)s)) AS refusals,
+                         count(*) FILTER (WHERE outcome = ANY(%(failures)s)) AS failures, COALESCE(sum(bytes), 0)::bigint AS bytes
+                  FROM crawl_log WHERE proxy_id IS NOT NULL GROUP BY domain_id, proxy_id
+                  UNION ALL SELECT * FROM (SELECT domain_id, proxy_id, requests, successes, refusals, failures, bytes
+                                           FROM proxy_log_rollups WHERE requests > 0) r) parts
+            WHERE proxy_id IN (SELECT id FROM proxies) AND domain_id IN (SELECT id FROM domains WHERE removed_at IS NULL)
             GROUP BY domain_id, proxy_id) l USING (domain_id, proxy_id)
         WHERE (COALESCE(m.requests, 0), COALESCE(m.success_count, 0), COALESCE(m.total_failures, 0), COALESCE(m.proxy_failures, 0))
               <> (COALESCE(l.requests, 0), COALESCE(l.successes, 0), COALESCE(l.refusals, 0), COALESCE(l.failures, 0))

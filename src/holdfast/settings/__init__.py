@@ -7,6 +7,7 @@ from holdfast.model.duration import render as render_duration
 from holdfast.settings.crawling import Archive, Crawl, Fetch, Images, Parsing, Politeness, Proxies, Worker
 from holdfast.settings.field_types import Duration
 from holdfast.settings.loader import load, variable
+from holdfast.settings.retention import Retention
 from holdfast.settings.schema import (
     Backup,
     Claims,
@@ -43,6 +44,7 @@ __all__ = [
     "Parsing",
     "Politeness",
     "Proxies",
+    "Retention",
     "Rollout",
     "Setting",
     "Settings",

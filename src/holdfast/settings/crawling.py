@@ -219,7 +219,8 @@ class Archive(Group):
     )
 
 
-def _image_store(text: str | None) -> str | None:
+def image_store_text(text: str | None) -> str | None:
+    """The folder or the bucket of a store of files. Raises ValueError."""
     if text is not None and (text.lower().startswith("s3:") or "://" in text):  # no one means a folder of that name
         if not _BUCKET.fullmatch(text):
             raise ValueError("must be a folder, or s3://bucket or s3://bucket/prefix")
@@ -271,7 +272,7 @@ class Images(Group):
         le=MAX_DISTANCE,
         description="Bits of 64 by which the hashes of two images may differ that count as near duplicates.",
     )
-    store: Annotated[str | None, AfterValidator(_image_store)] = Field(
+    store: Annotated[str | None, AfterValidator(image_store_text)] = Field(
         default=None,
         description="A folder, or `s3://bucket/prefix` for an S3-compatible store; not set = `images` in `data`.",
     )

@@ -36,6 +36,7 @@ from holdfast.settings.field_types import (
     header_value,
     single_word,
 )
+from holdfast.settings.retention import Retention
 from holdfast.settings.web import Web
 
 PREFIX = "HOLDFAST_"
@@ -386,6 +387,7 @@ class Settings(Group):
     webhook: Webhook = Field(default_factory=Webhook)
     proxies: Proxies = Field(default_factory=Proxies)
     backup: Backup = Field(default_factory=Backup)
+    retention: Retention = Field(default_factory=Retention)
     web: Web = Field(default_factory=Web)
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=dict)

@@ -1,0 +1,278 @@
+"""`holdfast retention` and `holdfast archive`: what is kept how long, what was archived, and its restore."""
+
+from datetime import timedelta
+from typing import Annotated, Final
+
+import typer
+
+from holdfast import factories
+from holdfast.cli import command_context, option_types, output
+from holdfast.cli.help import Command, CommandGroup
+from holdfast.cli.output import format_bytes, format_time, pluralize
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.model import duration
+from holdfast.retention.records import ArchiveEntry, RestoredArchive, RetentionResult
+from holdfast.retention.restore import KEEP, TABLES, ArchiveService
+from holdfast.retention.service import RetentionService
+
+_LAST_ID: Final = 2**63 - 1
+
+retention_app = typer.Typer(cls=CommandGroup, no_args_is_help=True)
+archive_app = typer.Typer(cls=CommandGroup, no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.add_typer(retention_app, name="retention", help="What is kept how long, and what was archived.")
+    app.add_typer(archive_app, name="archive", help="Archives of what was deleted: list, check, restore.")
+
+
+def _retention(ctx: typer.Context) -> RetentionService:
+    context = command_context.get(ctx)
+    context.require_local("retention")
+    return factories.retention_service(context.settings, context.store())
+
+
+def _archives(ctx: typer.Context) -> ArchiveService:
+    context = command_context.get(ctx)
+    context.require_local("archive")
+    return factories.archive_service(context.settings, context.store())
+
+
+@retention_app.command("status", cls=Command)
+def status(ctx: typer.Context, as_json: output.Json = False) -> None:
+    """Show what is kept how long, when retention ran, and what it has archived.
+
+    Examples:
+        holdfast retention status
+        holdfast retention status --json
+    """
+    found = _retention(ctx).status()
+    if as_json:
+        output.print_json(found)
+        return
+    rows = [
+        (rule.what, "for ever" if rule.kept is None else duration.render(rule.kept), rule.setting)
+        for rule in found.rules
+    ]
+    output.print_table(["WHAT", "KEPT", "SETTING"], rows)
+    output.print_line()
+    if found.schedule is None:
+        output.print_line(
+            "Retention runs only when `holdfast retention run` is called; retention.schedule changes that."
+        )
+    else:
+        output.print_line(f"Retention runs at {found.schedule}, next {format_time(found.next_run_at)} (UTC).")
+    for run in found.runs:
+        ended = f"ended {format_time(run.ended_at)}" if run.ended_at else "has not ended: it runs, or was killed"
+        output.print_line(
+            f"On {output.safe(run.machine)} it began {format_time(run.started_at)} and {ended} (UTC); "
+            f"{pluralize(run.rows, 'row')} archived. {output.safe(run.problem or '')}".rstrip()
+        )
+    if found.archives:
+        output.print_line()
+        table = [
+            (
+                one.kind,
+                one.archives,
+                one.rows,
+                format_bytes(one.bytes),
+                format_time(one.first_at),
+                format_time(one.last_at),
+            )
+            for one in found.archives
+        ]
+        output.print_table(
+            ["ARCHIVED", "ARCHIVES", "ROWS", "SIZE", "FROM (UTC)", "TO (UTC)"], table, right="ARCHIVES ROWS SIZE"
+        )
+    output.print_line(f"Archives go to {output.safe(found.store)}.")
+
+
+@retention_app.command("run", cls=Command)
+def run(
+    ctx: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be archived and deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Archive what is older than the settings of `retention` say, and delete it from the store.
+
+    Rows of live jobs stay, whatever their age: jobs that run, are paused, have a schedule or are refreshed. Each part is archived before it
+    is deleted. After a kill the same command goes on; crawls may run meanwhile.
+
+    Examples:
+        holdfast retention run --dry-run
+        holdfast retention run --yes --json
+    """
+    service = _retention(ctx)
+    if not dry_run and not yes:
+        rows = sum(step.rows for step in _watched(service, dry_run=True).steps)
+        if rows:
+            command_context.confirm(
+                f"Archive {rows:,} rows to {output.safe(service.store.place)} and delete them from the store?",
+                f"{pluralize(rows, 'row')} would be archived and deleted.",
+            )
+    result = _watched(service, dry_run=dry_run)
+    if as_json:
+        output.print_json(result)
+    else:
+        _print_result(result)
+    if result.problems:
+        raise HoldfastError("Not all was done: " + " ".join(result.problems))
+
+
+def _watched(service: RetentionService, *, dry_run: bool) -> RetentionResult:
+    with output.ProgressBar("Retention", None, "row") as bar:
+
+        def watch(_step: str, rows: int) -> None:
+            bar.show(rows, rows, None)
+
+        return service.run(dry_run=dry_run, actor=command_context.actor(), watch=watch)
+
+
+def _print_result(result: RetentionResult) -> None:
+    done = [step for step in result.steps if step.rows]
+    if not done:
+        output.print_line("Nothing is older than the settings of retention say.")
+        return
+    rows = [(step.step, step.rows, step.archives, format_bytes(step.bytes)) for step in done]
+    output.print_table(["STEP", "ROWS", "ARCHIVES", "SIZE"], rows, right="ROWS ARCHIVES SIZE")
+    verb = "would be archived and deleted" if result.dry_run else "are archived and deleted from the store"
+    output.print_line(f"{pluralize(sum(step.rows for step in done), 'row')} {verb}.")
+
+
+@archive_app.command("list", cls=Command)
+def list_(
+    ctx: typer.Context,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="Only these: pages, log, segment …")] = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only rows of this job.")] = None,
+    before: option_types.Before = None,
+    limit: option_types.Limit = 50,
+    as_json: output.Json = False,
+) -> None:
+    """List archives, the newest first.
+
+    Examples:
+        holdfast archive list
+        holdfast archive list --kind pages --job shop --json
+    """
+    found = _archives(ctx).listing(kind=kind, job=job, before=before, limit=limit)
+    last = found[-1].id if len(found) == limit else None
+    if as_json:
+        output.print_json({"archives": found, "before": last})
+        return
+    if not found:
+        command_context.say("There are no archives.")
+        return
+    rows = [
+        (
+            one.id,
+            one.kind,
+            one.state,
+            _about(one),
+            one.rows,
+            format_bytes(one.bytes),
+            format_time(one.first_at),
+            format_time(one.last_at),
+        )
+        for one in found
+    ]
+    output.print_table(
+        ["ID", "KIND", "STATE", "OF", "ROWS", "SIZE", "FROM (UTC)", "TO (UTC)"], rows, right="ID ROWS SIZE"
+    )
+    if last:
+        command_context.say(f"More rows: --before {last}.")
+
+
+def _about(one: ArchiveEntry) -> str:
+    return one.job or one.source or "-"
+
+
+@archive_app.command("show", cls=Command)
+def show(
+    ctx: typer.Context,
+    archive: Annotated[int, typer.Argument(metavar="ID", min=1, max=_LAST_ID, help="The archive.")],
+    check: Annotated[bool, typer.Option("--check", help="Read its files, and compare them with their hashes.")] = False,
+    as_json: output.Json = False,
+) -> None:
+    """Show the files of an archive with their counts and hashes.
+
+    Examples:
+        holdfast archive show 12
+        holdfast archive show 12 --check
+    """
+    service = _archives(ctx)
+    found = service.show(archive)
+    checked = service.check(archive) if check else None
+    if as_json:
+        output.print_json({"archive": found.archive, "files": found.files, "checked": checked})
+        return
+    rows = [(file.table_name, file.rows, format_bytes(file.bytes), file.sha256, file.key) for file in found.files]
+    output.print_table(["TABLE", "ROWS", "SIZE", "SHA-256", "FILE"], rows, right="ROWS SIZE")
+    output.print_line(f"In {output.safe(found.archive.place)}, {found.archive.state}.")
+    if checked is not None:
+        output.print_line(f"{pluralize(checked, 'file')} read, and as they were written.")
+
+
+@archive_app.command("restore", cls=Command)
+def restore(
+    ctx: typer.Context,
+    ids: Annotated[list[int] | None, typer.Argument(metavar="ID", help="The archives.")] = None,
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help="All archives of this kind.")] = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="All archives with rows of this job.")] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Restore into tables of this schema, for analysis; the store stays as it is."
+        ),
+    ] = None,
+    keep: Annotated[
+        str, typer.Option(metavar="TIME", help="For how long retention leaves alone what is restored.")
+    ] = duration.render(KEEP),
+    as_json: output.Json = False,
+) -> None:
+    """Restore archives: rows into their tables, or with --schema for analysis; segments into the archive of this machine.
+
+    Each file is compared with its hash first. A row that is newer in the store stays; what was restored before is unchanged. Claims,
+    changes of status, tasks, audit, webhooks and images are restored with --schema only.
+
+    Examples:
+        holdfast archive restore 12
+        holdfast archive restore --job shop --keep 90d
+        holdfast archive restore --kind log --schema analysis
+    """
+    service = _archives(ctx)
+    if not ids and kind is None and job is None:
+        raise UsageError("Say which archives: their ids, --kind or --job; `holdfast archive list` shows them.")
+    wanted = ids or _in_order(service, kind, job)
+    done: list[RestoredArchive] = []
+    with output.ProgressBar("Restoring", len(wanted), "row") as bar:
+        rows = 0
+        for number, archive in enumerate(wanted, 1):
+            found = service.restore(archive, into=schema or TABLES, keep=_keep(keep))
+            done.append(found)
+            rows += found.restored
+            bar.show(number, rows, len(wanted))
+    if as_json:
+        output.print_json({"archives": done})
+        return
+    restored = sum(one.restored for one in done)
+    there = sum(one.rows for one in done) - restored
+    where = "their tables" if schema is None else f"the schema {schema}"
+    output.print_line(
+        f"{pluralize(len(done), 'archive')} restored: {pluralize(restored, 'row')} written into {where}"
+        f"{f', {there:,} were there or have newer ones' if there else ''}."
+    )
+
+
+def _in_order(service: ArchiveService, kind: str | None, job: str | None) -> list[int]:
+    """The archives of a kind or a job; pages before what belongs to them."""
+    first = service.matching(kind="pages", job=job) if kind in {None, "pages"} else []
+    return [*first, *(one for one in service.matching(kind=kind, job=job) if one not in set(first))]
+
+
+def _keep(text: str) -> timedelta:
+    try:
+        return duration.parse(text)
+    except ValueError as problem:
+        raise UsageError(f"--keep {problem}.") from problem

@@ -1,0 +1,97 @@
+"""SQL of the step of retention that moves files of the WARC archive, and of files that nothing names.
+
+The rule: a segment stays while a page of a live job, a page of a job that ended lately, a task or a record of such a segment needs it. Its
+file stays while a kept backup may name it.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import psycopg
+
+# Which jobs have ended is found once, and not for each page.
+_NEEDED: Final = """
+WITH ended AS MATERIALIZED (
+    SELECT j.id FROM crawl_jobs j WHERE job_ended_at(j) < clock_timestamp() - %(kept)s::interval
+    AND COALESCE(j.kept_until < clock_timestamp(), true)
+)
+SELECT archive_segment FROM crawled_pages WHERE archive_segment IS NOT NULL AND job_id NOT IN (SELECT id FROM ended)
+UNION SELECT archive_segment FROM page_versions WHERE archive_segment IS NOT NULL AND job_id NOT IN (SELECT id FROM ended)
+UNION SELECT archive_segment FROM page_parses WHERE job_id NOT IN (SELECT id FROM ended)
+UNION SELECT archive_segment FROM crawl_tasks WHERE archive_segment IS NOT NULL
+UNION SELECT source FROM archives WHERE kind = 'segment' AND kept_until > clock_timestamp()
+"""
+# A worker refers only to bodies that it has stored in its present life.
+_WRITERS: Final = """
+SELECT name, started_at FROM workers WHERE ended_at IS NULL AND heartbeat_at > clock_timestamp() - interval '1 day'
+"""
+_ORIGINALS: Final = "SELECT segment, originals FROM segment_originals WHERE segment = ANY(%(segments)s)"
+_SAVE_ORIGINALS: Final = """
+INSERT INTO segment_originals (segment, originals) VALUES (%(segment)s, %(originals)s) ON CONFLICT (segment) DO NOTHING
+"""
+_FORGET_ORIGINALS: Final = "DELETE FROM segment_originals WHERE segment = %(segment)s"
+_COMPLETE: Final = """
+UPDATE archives SET state = 'complete', completed_at = clock_timestamp(), rows = 1 WHERE id = %(archive)s AND state = 'writing'
+"""
+_ARCHIVED: Final = """
+SELECT source, id, completed_at FROM archives
+WHERE kind = 'segment' AND state = 'complete' AND deleted_at IS NULL AND source = ANY(%(segments)s)
+"""
+_DELETED: Final = "UPDATE archives SET deleted_at = clock_timestamp() WHERE id = %(archive)s"
+_NAMED_BY_NONE: Final = """
+INSERT INTO unnamed_files (kind, key) SELECT %(kind)s, unnest(%(keys)s::text[]) ON CONFLICT (kind, key) DO NOTHING
+"""
+_SINCE: Final = "SELECT key, since FROM unnamed_files WHERE kind = %(kind)s AND key = ANY(%(keys)s)"
+_NAMED: Final = "DELETE FROM unnamed_files WHERE kind = %(kind)s AND key = ANY(%(keys)s)"
+
+
+def needed(connection: psycopg.Connection, kept: timedelta) -> set[str]:
+    """Return the segments that pages, versions and tasks need that are not older than `kept`."""
+    with connection.transaction():
+        connection.execute("SET LOCAL work_mem = '64MB'")
+        return {row[0] for row in connection.execute(_NEEDED, {"kept": kept})}
+
+
+def writers(connection: psycopg.Connection) -> dict[str, datetime]:
+    """Return the names of workers that run, with the time when each began."""
+    return dict(connection.execute(_WRITERS).fetchall())
+
+
+def known_originals(connection: psycopg.Connection, segments: Sequence[str]) -> dict[str, set[str]]:
+    """Return the segments to which records of these segments refer, where that is known."""
+    return {row[0]: set(row[1]) for row in connection.execute(_ORIGINALS, {"segments": list(segments)})}
+
+
+def save_originals(connection: psycopg.Connection, segment: str, originals: Iterable[str]) -> None:
+    """Save to which segments records of a closed segment refer."""
+    connection.execute(_SAVE_ORIGINALS, {"segment": segment, "originals": sorted(originals)})
+
+
+def complete(connection: psycopg.Connection, archive_id: int) -> None:
+    """Complete the archive of a segment. Before: its file is in the store of archives, and has its row."""
+    connection.execute(_COMPLETE, {"archive": archive_id})
+
+
+def to_delete(connection: psycopg.Connection, segments: Sequence[str]) -> dict[str, tuple[int, datetime]]:
+    """Return those of these segments that are archived and whose file was not deleted: the archive's id, and since when."""
+    rows = connection.execute(_ARCHIVED, {"segments": list(segments)})
+    return {source: (archive, at) for source, archive, at in rows}
+
+
+def mark_deleted(connection: psycopg.Connection, archive_id: int, segment: str) -> None:
+    """Note that the file of an archived segment was deleted."""
+    connection.execute(_DELETED, {"archive": archive_id})
+    connection.execute(_FORGET_ORIGINALS, {"segment": segment})
+
+
+def unnamed_since(connection: psycopg.Connection, kind: str, keys: Sequence[str]) -> dict[str, datetime]:
+    """Note that nothing in the store names these files, and return since when each is known to be so."""
+    values = {"kind": kind, "keys": list(keys)}
+    connection.execute(_NAMED_BY_NONE, values)
+    return dict(connection.execute(_SINCE, values).fetchall())
+
+
+def forget_unnamed(connection: psycopg.Connection, kind: str, keys: Sequence[str]) -> None:
+    """Forget files that were deleted, or that something names again."""
+    connection.execute(_NAMED, {"kind": kind, "keys": list(keys)})

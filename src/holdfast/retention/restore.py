@@ -1,0 +1,235 @@
+"""The restore of archives: rows go back into their tables, or into a schema for analysis; segments back into the archive (WARC).
+
+The rule: every file is read to its end and compared with the hash in the manifest before a row of it is written, and an archive is restored
+in one transaction, so a restore may be killed and repeated. A row that is newer in the store stays as it is.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from holdfast import failpoints
+from holdfast.archive import segment_file
+from holdfast.archive.file_store import FileStore, facts_of
+from holdfast.archive.reader import ArchiveDamaged
+from holdfast.db import archives as manifest
+from holdfast.db import jobs as db_jobs
+from holdfast.db.connection import Connection, Database
+from holdfast.errors import HoldfastError, Refused, UnderWay, UsageError
+from holdfast.retention import files
+from holdfast.retention.queries import archives, log, runs
+from holdfast.retention.records import ArchiveDetails, ArchiveEntry, ArchiveFile, RestoredArchive
+
+KEEP: Final = timedelta(days=30)
+"""How long what was restored is not archived again."""
+TABLES: Final = "tables"
+_SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_OWN_SCHEMAS: Final = frozenset({"public", "procrastinate", "information_schema"})
+
+OpenStore = Callable[[str], FileStore]
+"""Opens the store at a place, as the manifest names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveService:
+    """The archives of one store: list, show, restore."""
+
+    database: Database
+    open_store: OpenStore
+    archive: Path
+    """The folder of the WARC archive of this machine."""
+
+    def listing(
+        self,
+        *,
+        kind: str | None = None,
+        job: str | None = None,
+        state: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[ArchiveEntry]:
+        """Return archives, the newest first. Raises NotFound if there is no such job."""
+        with self.database.session() as connection:
+            job_id = None if job is None else db_jobs.find(connection, job)
+            return archives.listing(connection, kind=kind, job_id=job_id, state=state, before=before, limit=limit)
+
+    def show(self, archive_id: int) -> ArchiveDetails:
+        """Return an archive with its files. Raises NotFound."""
+        with self.database.session() as connection:
+            return ArchiveDetails(archives.get(connection, archive_id), archives.files(connection, archive_id))
+
+    def matching(self, *, kind: str | None, job: str | None) -> list[int]:
+        """Return the ids of complete archives of a kind and a job, the oldest first. Raises NotFound."""
+        with self.database.session() as connection:
+            job_id = None if job is None else db_jobs.find(connection, job)
+            return archives.matching(connection, kind=kind, job_id=job_id)
+
+    def check(self, archive_id: int) -> int:
+        """Read all files of an archive and compare them with the manifest; return their number. Raises ArchiveDamaged, NotFound."""
+        with self.database.session() as connection:
+            entry, listed = archives.get(connection, archive_id), archives.files(connection, archive_id)
+        with self._fetched(entry, listed) as paths:
+            return len(paths)
+
+    def restore(self, archive_id: int, *, into: str = TABLES, keep: timedelta = KEEP) -> RestoredArchive:
+        """Restore one archive: into its tables, or into the schema `into` for analysis.
+
+        After: its rows are there, those of tables for `keep` at least; one that was restored before is unchanged. Raises NotFound,
+        ArchiveDamaged, Refused if its kind or the absence of its job forbids its tables, UnderWay while retention runs.
+        """
+        with self.database.session() as connection:
+            entry, listed = archives.get(connection, archive_id), archives.files(connection, archive_id)
+        if entry.state == "writing":
+            raise Refused(f"Archive {archive_id} is not complete: its rows are still in the store.")
+        if into != TABLES:
+            return self._for_analysis(entry, listed, into)
+        if entry.kind not in archives.INTO_TABLES:
+            raise Refused(
+                f"Archive {archive_id} holds {entry.kind}, which are counted when they are written; "
+                "`--schema NAME` restores them for analysis."
+            )
+        with self._fetched(entry, listed) as paths, self.database.session() as connection:
+            runs.without_timeouts(connection)
+            if not archives.try_lock(connection):
+                raise UnderWay("Retention runs on this store; restore when it has ended.")
+            try:
+                restored = self._into_tables(connection, entry, listed, paths, keep)
+            finally:
+                archives.unlock(connection)
+        rows = len(listed) if entry.kind == manifest.SEGMENT else sum(file.rows for file in listed)
+        return RestoredArchive(archive_id, entry.kind, rows, restored, TABLES)
+
+    def _into_tables(
+        self,
+        connection: Connection,
+        entry: ArchiveEntry,
+        listed: Sequence[ArchiveFile],
+        paths: Sequence[Path],
+        keep: timedelta,
+    ) -> int:
+        with connection.transaction():
+            state, kind, job_id, source = archives.lock(connection, entry.id)
+            if kind == manifest.SEGMENT:
+                restored = self._restore_segment(source or "", listed, paths)
+            elif kind == log.STEP:
+                restored = _restore_week(connection, source or "", paths) if state == "complete" else 0
+            else:
+                if job_id is not None and not archives.keep_job(connection, job_id, keep):
+                    raise Refused(
+                        f"The job of archive {entry.id} was deleted; `--schema NAME` restores its rows for analysis."
+                    )
+                restored = _restore_rows(connection, listed, paths, job_id)
+            failpoints.reach("retention_restored")
+            archives.mark_restored(connection, entry.id, keep)
+        return restored
+
+    def _restore_segment(self, name: str, listed: Sequence[ArchiveFile], paths: Sequence[Path]) -> int:
+        if not paths:
+            raise Refused(
+                f"The segment {name} was deleted without an archive (retention.archive_segments is false); it cannot be restored."
+            )
+        target = self.archive / name
+        segment_file.make_folder(self.archive)
+        segment_file.make_folder(target.parent)
+        try:
+            if target.exists():
+                if facts_of(target).sha256.hex() != listed[0].sha256:
+                    raise Refused(f"There is another file {target}; move it away first.")
+                return 0
+            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", suffix=".part", delete=False) as made:
+                temporary = Path(made.name)
+            try:
+                temporary.write_bytes(b"")
+                with paths[0].open("rb") as read, temporary.open("wb") as written:
+                    while block := read.read(1 << 20):
+                        written.write(block)
+                    written.flush()
+                    os.fsync(written.fileno())
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as problem:
+            raise HoldfastError(
+                f"{target} cannot be written: {(problem.strerror or str(problem)).lower()}."
+            ) from problem
+        return 1
+
+    def _for_analysis(self, entry: ArchiveEntry, listed: Sequence[ArchiveFile], schema: str) -> RestoredArchive:
+        if entry.kind == manifest.SEGMENT:
+            raise Refused(f"Archive {entry.id} is a file of the archive (WARC); it is restored without --schema.")
+        if not _SCHEMA.fullmatch(schema) or schema in _OWN_SCHEMAS or schema.startswith("pg_"):
+            raise UsageError(
+                f"--schema {schema[:50]!r} must be a name of small letters, digits and _, and not one of ours."
+            )
+        restored = 0
+        with self._fetched(entry, listed) as paths, self.database.session() as connection:
+            runs.without_timeouts(connection)
+            with connection.transaction():
+                for table in sorted({_table_of(file) for file in listed}):
+                    archives.make_for_analysis(connection, schema, table)
+                    archives.replace_for_analysis(connection, schema, table, entry.id)
+                for file, path in zip(listed, paths, strict=True):
+                    names, rows = files.read(path)
+                    restored += archives.copy_rows(connection, (schema, _table_of(file)), names, rows)
+                for table in sorted({_table_of(file) for file in listed}):
+                    archives.sign_for_analysis(connection, schema, table, entry.id)
+        return RestoredArchive(entry.id, entry.kind, sum(file.rows for file in listed), restored, schema)
+
+    @contextmanager
+    def _fetched(self, entry: ArchiveEntry, listed: Sequence[ArchiveFile]) -> Iterator[list[Path]]:
+        """Copies of the files of an archive, each compared with the manifest. Raises ArchiveDamaged, NotFound."""
+        store = self.open_store(entry.place)
+        with tempfile.TemporaryDirectory(prefix="holdfast-restore-") as folder:
+            paths = []
+            for number, file in enumerate(listed):
+                path = Path(folder) / f"{number:06}-{file.key.rpartition('/')[2]}"
+                store.get_file(file.key, path)
+                facts = facts_of(path)
+                if (facts.size, facts.sha256.hex()) != (file.bytes, file.sha256):
+                    raise ArchiveDamaged(
+                        f"The file {file.key} of archive {entry.id} in {entry.place} is damaged: it has {facts.size:,} bytes and the "
+                        f"SHA-256 {facts.sha256.hex()}, not {file.bytes:,} and {file.sha256}. Nothing of it was restored."
+                    )
+                paths.append(path)
+            yield paths
+
+
+def _table_of(file: ArchiveFile) -> str:
+    return "crawl_log" if file.table_name.startswith("crawl_log") else file.table_name
+
+
+def _restore_rows(
+    connection: Connection, listed: Sequence[ArchiveFile], paths: Sequence[Path], job_id: int | None
+) -> int:
+    """Insert rows in the order in which they were archived: pages before what hangs on them."""
+    restored = 0
+    for file, path in zip(listed, paths, strict=True):
+        table = file.table_name
+        names, rows = files.read(path)
+        there = archives.columns_there(connection, table)
+        columns = [name for name in names if name in there]
+        places = [names.index(name) for name in columns]
+        source = archives.make_temporary(connection, table)
+        archives.copy_rows(connection, (source,), columns, ([row[place] for place in places] for row in rows))
+        if table == "url_frontier" and job_id is not None:
+            restored += archives.insert_urls(connection, source, columns, job_id)
+        else:
+            restored += archives.insert(connection, table, source, columns)
+    return restored
+
+
+def _restore_week(connection: Connection, part: str, paths: Sequence[Path]) -> int:
+    if not log.make_table(connection, part):
+        raise Refused(f"The week {part} of the log is there; nothing was restored.")
+    restored = 0
+    for path in paths:
+        names, rows = files.read(path)
+        restored += archives.copy_rows(connection, (part,), names, rows)
+    log.restore(connection, part)
+    return restored

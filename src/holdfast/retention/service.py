@@ -1,0 +1,487 @@
+"""Retention: archives what is old, and deletes it; says what it keeps and what it did.
+
+The rule: nothing is deleted before its archive is complete. Each chunk is a transaction, and each file has its name when it is complete, so
+a run may be killed at any moment, and the next one goes on. One run at a time works on a store.
+"""
+
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from holdfast import failpoints
+from holdfast.archive import reader
+from holdfast.archive.file_store import FileStore, facts_of
+from holdfast.archive.segment_file import SUFFIX as SEGMENT_SUFFIX
+from holdfast.archive.segment_file import mark_path
+from holdfast.archive.writer import safe_name
+from holdfast.db import archives as manifest
+from holdfast.db import audit, backups
+from holdfast.db.connection import Connection, Database
+from holdfast.errors import HoldfastError, StoreError, StoreUnavailable, UnderWay
+from holdfast.model import schedule
+from holdfast.retention import files
+from holdfast.retention.queries import archives, chunks, jobs, log, runs, segments, tables
+from holdfast.retention.queries.chunks import Keys, ReadPart
+from holdfast.retention.records import (
+    ArchiveFile,
+    RetentionResult,
+    RetentionRule,
+    RetentionStatus,
+    StepResult,
+)
+from holdfast.settings import Retention
+
+logger: Final = logging.getLogger(__name__)
+
+ACTOR: Final = "schedule"
+"""The actor of runs by the schedule, in the audit log."""
+SEGMENTS: Final = "segments"
+"""The step that moves files of the WARC archive."""
+_ATTEMPTS: Final = 5
+"""How often a chunk is read again that changed meanwhile."""
+_WHAT: Final = {
+    "content": ("content", "texts, documents and files of the archive (WARC) of jobs that ended"),
+    "frontier_completed": ("frontier_completed", "URLs without a page of jobs that ended: done or denied"),
+    "frontier_failed": ("frontier_failed", "URLs without a page of jobs that ended: failed"),
+    "pages": ("pages", "pages of jobs that ended, with their URLs, links, items, versions"),
+    "versions": ("versions", "earlier versions of pages, from their replacement on"),
+    "tasks": ("tasks", "tasks that ended, but the newest of each URL"),
+    "images": ("images", "images on pages that no longer show them"),
+    "webhooks": ("webhooks", "messages that were delivered or given up"),
+    "audit": ("audit", "the audit log"),
+    "log": ("log", "the log of requests, by weeks; sums stay"),
+    "transitions": ("history", "changes of the status of domains, but the last"),
+    "claims": ("history", "claims that ended, never longer ago than the log begins"),
+    "segments": ("content", "files of the archive (WARC) that no page needs that is kept"),
+}
+"""The steps of a run in their order: the setting with the period, and what it is."""
+
+Watch = Callable[[str, int], None]
+"""Called with the step, and the rows that it has done so far."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop; the next one goes on."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    rows: int = 0
+    archives: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionService:
+    """The retention of one store, and of the archive of this machine."""
+
+    database: Database
+    settings: Retention
+    store: FileStore
+    archive: Path
+    """The folder of the WARC archive of this machine."""
+
+    def rules(self) -> list[RetentionRule]:
+        """Return what is kept how long, in the order of a run."""
+        periods = self.settings.periods()
+        return [
+            RetentionRule(step, f"retention.{setting}", what, periods.get(setting))
+            for step, (setting, what) in _WHAT.items()
+        ]
+
+    def status(self) -> RetentionStatus:
+        """Return what is kept, what was done, and what is archived."""
+        with self.database.session() as connection:
+            due = self._next_run(connection)
+            return RetentionStatus(
+                schedule=self.settings.schedule,
+                next_run_at=due,
+                store=self.store.place,
+                rules=self.rules(),
+                runs=runs.listing(connection),
+                archives=archives.summary(connection),
+                log_begins_at=manifest.log_begins_at(connection),
+            )
+
+    # The schedule ----------------------------------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Whether the schedule asks for a run on this machine now."""
+        with self.database.session() as connection:
+            due = self._next_run(connection)
+            return due is not None and due <= runs.now(connection)
+
+    def vacuum_if_due(self) -> bool:
+        """Vacuum and analyze all tables if the schedule asks for it now; return whether it was done."""
+        if self.settings.vacuum is None:
+            return False
+        with self._session() as connection:
+            last = runs.vacuumed_at(connection)
+            if schedule.parse(self.settings.vacuum).next_after(last) > runs.now(connection):
+                return False
+            if not archives.try_lock(connection):
+                return False
+            try:
+                runs.vacuum(connection)
+            finally:
+                archives.unlock(connection)
+        return True
+
+    def _next_run(self, connection: Connection) -> datetime | None:
+        if self.settings.schedule is None:
+            return None
+        return schedule.parse(self.settings.schedule).next_after(runs.due_from(connection, machine()))
+
+    # A run -----------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        *,
+        dry_run: bool = False,
+        actor: str = ACTOR,
+        watch: Watch = lambda _step, _rows: None,
+        stopped: Callable[[], bool] = bool,
+    ) -> RetentionResult:
+        """Archive and delete what is older than the settings say; `dry_run`: only count it.
+
+        After: what is left is younger, or belongs to a live job. A step that cannot go on says so in its result, and the others are done.
+        Raises UnderWay if another run works on this store, Stopped.
+        """
+        if dry_run:
+            with self._session() as connection:
+                return RetentionResult(True, [self._counted(connection, step, watch) for step in _WHAT])
+        with self._session() as connection:
+            if not archives.try_lock(connection):
+                raise UnderWay("Retention runs already on this store; `holdfast retention status` says where.")
+            try:
+                runs.begin(connection, machine())
+                self._clean_up(connection)
+                result = RetentionResult(
+                    False, [self._done(connection, step, watch, stopped) for step in _WHAT if not stopped()]
+                )
+                if stopped():
+                    raise Stopped
+                with connection.transaction():
+                    runs.end(connection, machine(), result)
+                    details = {step.step: step.rows for step in result.steps if step.rows}
+                    audit.write(
+                        connection, actor=actor, action="run", kind="retention", object_id=machine(), details=details
+                    )
+            finally:
+                archives.unlock(connection)
+        return result
+
+    @contextmanager
+    def _session(self) -> Iterator[Connection]:
+        """A session whose statements may take long."""
+        with self.database.session() as connection:
+            runs.without_timeouts(connection)
+            yield connection
+
+    def _counted(self, connection: Connection, step: str, watch: Watch) -> StepResult:
+        kept = self.settings.periods().get(_WHAT[step][0])
+        watch(step, 0)
+        if kept is None:
+            return StepResult(step, 0, 0, 0)
+        if step == SEGMENTS:
+            found = self._old_segments(connection, kept)
+            return StepResult(step, len(found), 0, sum(path.stat().st_size for path in found.values()))
+        rows = 0
+        if step == log.STEP:
+            for _, count in log.waiting(connection, kept):
+                rows += count
+                watch(step, rows)
+        elif step in _JOB_STEPS:
+            for job in jobs.ended_jobs(connection, _JOB_STEPS[step], kept):
+                rows += jobs.count(connection, _JOB_STEPS[step], job)
+                watch(step, rows)
+        else:
+            rows = tables.count(connection, _TABLE_STEPS[step], kept)
+        watch(step, rows)
+        return StepResult(step, rows, 0, 0)
+
+    def _done(self, connection: Connection, step: str, watch: Watch, stopped: Callable[[], bool]) -> StepResult:
+        kept = self.settings.periods().get(_WHAT[step][0])
+        tally = _Tally()
+        watch(step, 0)
+        if kept is None:
+            return StepResult(step, 0, 0, 0)
+        work = self._work(connection, step, kept, tally)
+        try:
+            for _ in work:
+                watch(step, tally.rows)
+                if stopped():
+                    raise Stopped
+        except StoreUnavailable:
+            raise
+        except HoldfastError as problem:
+            logger.warning("retention: step %s stopped: %s", step, problem)
+            return StepResult(step, tally.rows, tally.archives, tally.bytes, str(problem))
+        finally:
+            work.close()
+        return StepResult(step, tally.rows, tally.archives, tally.bytes)
+
+    def _work(self, connection: Connection, step: str, kept: timedelta, tally: _Tally) -> "_Work":
+        if step == SEGMENTS:
+            return self._move_segments(connection, kept, tally)
+        if step == log.STEP:
+            return self._drop_weeks(connection, kept, tally)
+        if step in _JOB_STEPS:
+            return self._age_jobs(connection, _JOB_STEPS[step], kept, tally)
+        return self._age_table(connection, _TABLE_STEPS[step], kept, tally)
+
+    def _clean_up(self, connection: Connection) -> None:
+        """Delete the files of archives that a killed run did not complete: their rows are in the store. Weeks of the log go on."""
+        for archive_id, kind, _ in chunks.interrupted(connection):
+            if kind == log.STEP:
+                continue
+            names = [part.table for part in _PARTS[kind]] if kind in _PARTS else [manifest.SEGMENT]
+            for name in names:
+                for suffix in (*files.SUFFIX.values(), SEGMENT_SUFFIX):
+                    self.store.delete_file(_key(kind, archive_id, name, suffix))
+            chunks.forget(connection, archive_id)
+
+    # Chunks of rows ----------------------------------------------------------------------------------------------------
+
+    def _age_jobs(self, connection: Connection, step: jobs.JobStep, kept: timedelta, tally: _Tally) -> "_Work":
+        for job in jobs.ended_jobs(connection, step, kept):
+            ended = True
+            for keys in jobs.chunks(connection, step, job):
+
+                def lock(keys: Keys = keys) -> bool:
+                    return jobs.lock(connection, keys, kept)
+
+                def delete(keys: Keys = keys, job: jobs.EndedJob = job) -> int:
+                    if step.forgets:
+                        rows = jobs.forget(connection, keys, job.ended_at, pages=step is jobs.PAGES)
+                    else:
+                        rows = sum(chunks.delete(connection, part, keys) for part in step.parts)
+                    jobs.save_progress(connection, step, job)
+                    return rows
+
+                ended = self._archive(connection, step.name, step.parts, keys, tally, lock=lock, delete=delete)
+                yield
+                if not ended:
+                    break  # it was begun again: its rows are its memory
+            if ended:
+                jobs.save_progress(connection, step, job, done=True)
+
+    def _age_table(self, connection: Connection, step: tables.TableStep, kept: timedelta, tally: _Tally) -> "_Work":
+        for keys in tables.chunks(connection, step, kept):
+
+            def lock(keys: Keys = keys) -> bool:
+                return tables.lock(connection, step, keys, kept)
+
+            def delete(keys: Keys = keys) -> int:
+                return tables.remove(connection, step, keys)
+
+            self._archive(connection, step.name, step.parts, keys, tally, lock=lock, delete=delete)
+            yield
+
+    def _archive(
+        self,
+        connection: Connection,
+        kind: str,
+        parts: Sequence[chunks.Part],
+        keys: Keys,
+        tally: _Tally,
+        *,
+        lock: Callable[[], bool],
+        delete: Callable[[], int],
+    ) -> bool:
+        """Archive the rows of a chunk and delete them; False if `lock` says that they may not be deleted any more.
+
+        After: the rows are in a complete archive, or still in the store. A chunk that others change all the time is left to the next run.
+        """
+        for _ in range(_ATTEMPTS):
+            archive_id = chunks.begin(connection, kind, place=self.store.place, job_id=keys.job_id)
+            with chunks.snapshot(connection):
+                found = list(chunks.read(connection, parts, keys))
+            failpoints.reach("retention_read")
+            suffix = files.SUFFIX[self.settings.format]
+            written = [
+                self._write(_key(kind, archive_id, part.part.table, suffix), part)
+                for part in found
+                if part.rows or part is found[0]
+            ]
+            failpoints.reach("retention_archived")
+            with connection.transaction():
+                may = lock()
+                if may and chunks.is_unchanged(connection, found, keys):
+                    rows = delete()
+                    for number, file in enumerate(written):
+                        chunks.add_file(connection, archive_id, number, file)
+                    first = min((part.first_at for part in found if part.first_at), default=None)
+                    last = max((part.last_at for part in found if part.last_at), default=None)
+                    total = sum(len(part.rows) for part in found)
+                    if not chunks.complete(connection, archive_id, rows=total, first=first, last=last):
+                        raise StoreError(
+                            f"Archive {archive_id} is not being written any more; another run has taken it."
+                        )
+                    failpoints.reach("retention_deleted")
+                    tally.rows += rows
+                    tally.archives += 1
+                    tally.bytes += sum(file.bytes for file in written)
+                    return True
+            for file in written:
+                self.store.delete_file(file.key)
+            chunks.forget(connection, archive_id)
+            if not may:
+                return False
+        return True
+
+    def _write(self, key: str, part: ReadPart) -> ArchiveFile:
+        with tempfile.TemporaryDirectory(prefix="holdfast-retention-") as folder:
+            path = Path(folder) / f"rows{files.SUFFIX[self.settings.format]}"
+            with _reporting(path):
+                files.write(path, part.columns, part.rows, self.settings.format)
+                facts = facts_of(path)
+            self.store.put_file(key, path)
+        return ArchiveFile(part.part.table, key, len(part.rows), facts.size, facts.sha256.hex())
+
+    # Weeks of the log --------------------------------------------------------------------------------------------------
+
+    def _drop_weeks(self, connection: Connection, kept: timedelta, tally: _Tally) -> "_Work":
+        for part in log.old_parts(connection, kept):
+            begun = log.started(connection, part.name)
+            if begun is None:
+                chunks.begin(connection, log.STEP, place=self.store.place, source=part.name)
+                begun = log.started(connection, part.name)
+                assert begun is not None  # noqa: S101 — it was begun a moment ago
+            block, number, rows = begun.next_block, begun.files, begun.rows
+            last = False
+            while not last:
+                found = log.read(connection, part.name, block)
+                block, last = found.next_block, found.last
+                failpoints.reach("retention_read")
+                if found.rows or not number:
+                    read = ReadPart(chunks.Part("crawl_log", ""), found.columns, found.rows, 0, None, None)
+                    suffix = f"-{number:05}{files.SUFFIX[self.settings.format]}"
+                    file = self._write(_key(log.STEP, begun.id, part.name, suffix), read)
+                    failpoints.reach("retention_archived")
+                    chunks.add_file(connection, begun.id, number, file, str(block))
+                    tally.bytes += file.bytes
+                    number += 1
+                    rows += len(found.rows)
+                yield
+            if not log.drop(connection, part.name, begun.id, rows):
+                raise StoreError(
+                    f"The week {part.name} of the log has {log.count(connection, part.name):,} rows, and its archive {begun.id} "
+                    f"{rows:,}: it was written to meanwhile, and stays. Delete that archive's rows in the table archives to begin anew."
+                )
+            failpoints.reach("retention_deleted")
+            tally.rows += rows
+            tally.archives += 1
+            yield
+
+    # Files of the WARC archive -----------------------------------------------------------------------------------------
+
+    def _move_segments(self, connection: Connection, kept: timedelta, tally: _Tally) -> "_Work":
+        for name, path in self._old_segments(connection, kept).items():
+            with _reporting(path):
+                facts = facts_of(path)
+            archive_id = chunks.begin(connection, manifest.SEGMENT, place=self.store.place, source=name)
+            key = _key(manifest.SEGMENT, archive_id, manifest.SEGMENT, SEGMENT_SUFFIX)
+            if self.settings.archive_segments:
+                self.store.put_file(key, path)
+                failpoints.reach("retention_archived")
+            with connection.transaction():
+                if self.settings.archive_segments:
+                    file = ArchiveFile(manifest.SEGMENT, key, 1, facts.size, facts.sha256.hex())
+                    chunks.add_file(connection, archive_id, 0, file)
+                segments.complete(connection, archive_id)
+            tally.rows += 1
+            tally.archives += 1
+            tally.bytes += facts.size
+            yield
+        yield from self._delete_segments(connection)
+
+    def _delete_segments(self, connection: Connection) -> "_Work":
+        """Delete the files of archived segments that no kept backup names."""
+        there = self._closed_segments()
+        oldest = backups.oldest_kept(connection)
+        for name, (archive_id, archived_at) in segments.to_delete(connection, list(there)).items():
+            if oldest is not None and oldest <= archived_at:
+                continue
+            with _reporting(there[name]):
+                there[name].unlink(missing_ok=True)
+                _sync_folder(there[name].parent)
+            failpoints.reach("retention_deleted")
+            segments.mark_deleted(connection, archive_id, name)
+            yield
+
+    def _old_segments(self, connection: Connection, kept: timedelta) -> dict[str, Path]:
+        """Return the segments of this machine that nothing needs and that are not archived yet, by name."""
+        there = self._closed_segments()
+        archived = manifest.archived_segments(connection)
+        began = {safe_name(name): at for name, at in segments.writers(connection).items()}
+        oldest_needed = datetime.now(UTC) - kept
+        needed = segments.needed(connection, kept)
+        old = {}
+        for name, path in there.items():
+            if name in archived or name in needed:
+                continue
+            changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            writer = began.get(path.parent.name)
+            if changed < oldest_needed and (writer is None or changed < writer):
+                old[name] = path
+        # Bodies of records in segments that stay.
+        staying = [name for name in there if name not in old and name not in archived]
+        staying_folders = {name.partition("/")[0] for name in old}
+        asked = [name for name in staying if name.partition("/")[0] in staying_folders]
+        known = segments.known_originals(connection, asked)
+        for name in asked if old else ():
+            if name not in known:
+                with _reporting(there[name]):
+                    known[name] = reader.originals(there[name])
+                segments.save_originals(connection, name, known[name])
+            for original in known[name]:
+                old.pop(original, None)
+        return old
+
+    def _closed_segments(self) -> dict[str, Path]:
+        """Return the segments in the archive of this machine that are not open, by name."""
+        return {
+            f"{path.parent.name}/{path.name}": path
+            for path in sorted(self.archive.glob(f"*/*{SEGMENT_SUFFIX}"))
+            if path.is_file() and not path.is_symlink() and not mark_path(path).exists()
+        }
+
+
+_Work = Generator[None, None, None]
+_JOB_STEPS: Final = {step.name: step for step in jobs.STEPS}
+_TABLE_STEPS: Final = {step.name: step for step in tables.STEPS}
+_PARTS: Final = {step.name: step.parts for step in jobs.STEPS} | {step.name: step.parts for step in tables.STEPS}
+
+
+def machine() -> str:
+    """The name of this machine, as runs of retention are listed."""
+    return socket.gethostname()[:64] or "?"
+
+
+def _key(kind: str, archive_id: int, table: str, suffix: str) -> str:
+    """The key of a file; known before it is written, so that it can be found after a kill."""
+    return f"{kind}/{archive_id // 1000:06}/{archive_id:09}-{table}{suffix}"
+
+
+@contextmanager
+def _reporting(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise HoldfastError(f"{path} cannot be used: {(problem.strerror or str(problem)).lower()}.") from problem
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
