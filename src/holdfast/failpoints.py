@@ -22,6 +22,8 @@ NAMES: Final = frozenset(
         "in_heartbeat",
         "in_migration",
         "round_raised",
+        "segment_recorded",
+        "segment_uploaded",
         "sitemap_read",
     }
 )
@@ -29,6 +31,8 @@ API: Final = frozenset({"api_after_commit", "api_before_commit"})
 """The failpoints of an API server; no worker reaches them."""
 COMMANDS: Final = frozenset({"in_migration", "in_backfill"})
 """The failpoints of commands; no worker reaches them either."""
+UPLOADS: Final = frozenset({"segment_recorded", "segment_uploaded"})
+"""The failpoints of uploads of the archive; a worker reaches them only with an object store."""
 _armed: dict[str, int] = {}
 
 
