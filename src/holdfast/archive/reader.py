@@ -175,6 +175,8 @@ class ArchiveReader:
     def _missing(self, segment: str) -> SegmentMissing | ArchiveDamaged:
         place = self.locate(segment)
         worker = segment.partition("/")[0]
+        if place is None and self.folder is not None and (self.folder / worker).is_dir():
+            return SegmentMissing(f"The archive has no segment {segment}; was it moved or deleted?")
         if place is None:
             return SegmentMissing(
                 f"Its bytes are in {segment}, which is not in the archive folder of this machine: ask on the machine of worker {worker}, "

@@ -56,7 +56,9 @@ class SourceReader:
             return _missing(found, _why_not_archived(page))
         try:
             stored = self.archive.read(ref)
-        except (SegmentMissing, ArchiveUnavailable) as problem:
+        except SegmentMissing as problem:
+            return _missing(found, _elsewhere(ref) if problem.machine is None else str(problem))
+        except ArchiveUnavailable as problem:
             return _missing(found, str(problem))
         except (HoldfastError, OSError) as problem:
             said = str(problem).rstrip(".")
@@ -143,9 +145,22 @@ def _why_not_archived(page: PageFacts) -> str:
     if page.crawled_at is None:
         reason = f" ({page.reason})" if page.reason else ""
         return f"It has no response that is stored: the URL is {page.state}{reason}."
+    if page.payload_digest is not None:
+        return (
+            f"The bytes of its response of {page.crawled_at:%Y-%m-%d %H:%M} UTC were lost with a machine; `holdfast replay --lost` has "
+            "queued it again where it can be fetched."
+        )
     return (
         f"Its response of {page.crawled_at:%Y-%m-%d %H:%M} UTC ({page.outcome}) is not archived: it had no body, or the job was "
         "crawled with `--no-archive`."
+    )
+
+
+def _elsewhere(ref: ArchiveRef) -> str:
+    worker = ref.segment.partition("/")[0]
+    return (
+        f"Its bytes are in {ref.segment}, which is not in the archive folder of this machine: ask on the machine of worker {worker}, "
+        f"or copy its folder {worker} into the archive folder here."
     )
 
 
