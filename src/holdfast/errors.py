@@ -14,8 +14,11 @@ Each message is one sentence that says what to do; each class has the exit code 
     │   ├── RolledBack                    the connection broke; the transaction may be run again
     │   └── Unsettled                     the result of a transaction is unknown
     ├── ImageStoreUnavailable         3   the files of images cannot be stored or read at present
+    ├── ArchiveUnavailable            3   the store of archive segments does not answer at present
+    ├── ArchiveDamaged                3   the bytes in the archive are not those that were written
     ├── SearchUnavailable             3   the search index cannot be read or written at present
     ├── NotFound                      4   no such domain, worker, job …
+    │   └── SegmentMissing                a segment of the archive that cannot be read from this machine
     ├── Refused                       5   the current state forbids it (or the operator said no)
     │   ├── ClaimLost                     another worker holds the claim now
     │   ├── NameInUse                     another live worker uses that name
@@ -83,6 +86,18 @@ class ImageStoreUnavailable(HoldfastError):
     exit_code = 3
 
 
+class ArchiveUnavailable(HoldfastError):
+    """The object store of the archive cannot be used at present: no connection, access denied. It may be tried again."""
+
+    exit_code = 3
+
+
+class ArchiveDamaged(HoldfastError):
+    """The bytes in the archive are not those that were written."""
+
+    exit_code = 3
+
+
 class SearchUnavailable(HoldfastError):
     """The search index of this machine cannot be read or written at present: damaged, disk full, access denied."""
 
@@ -93,6 +108,17 @@ class NotFound(HoldfastError):
     """The store has no such object."""
 
     exit_code = 4
+
+
+class SegmentMissing(NotFound):
+    """A segment of the archive is not on this machine and not in the object store; the message says where it is."""
+
+    def __init__(self, sentence: str, *, machine: str | None = None, lost: bool = False) -> None:
+        super().__init__(sentence)
+        self.machine = machine
+        """The machine that it is on, or was lost with; None: it is not known."""
+        self.lost = lost
+        """It is gone for good."""
 
 
 class Refused(HoldfastError):

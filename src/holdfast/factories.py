@@ -18,16 +18,19 @@ from holdfast.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.archive.image_store import ImageStore
+    from holdfast.archive.reader import ArchiveReader
     from holdfast.backfill.service import BackfillService
     from holdfast.background.process import BackgroundServices
     from holdfast.backups.restore import Restorer
     from holdfast.backups.service import BackupService, Watch
     from holdfast.control.request_secrets import SecretSealer
+    from holdfast.crawler.segment_uploader import SegmentUploader
     from holdfast.crawler.worker_context import WorkerConfig
     from holdfast.documents.service import DocumentService
     from holdfast.images.service import ImageService
     from holdfast.jobs.seed_import import SeedImporter
     from holdfast.links.service import LinkService
+    from holdfast.model.segment import SegmentPlace
     from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
     from holdfast.parse.image_check import ImageChecker
@@ -124,6 +127,34 @@ def archive_folder(settings: Settings) -> Path:
     return settings.data / "archive"
 
 
+def archive_reader(settings: Settings, db: Database) -> "ArchiveReader":
+    """The reader of the archive: of this machine, and of what others have uploaded. A data folder of another user is not read. Raises
+    SettingsError."""
+    from holdfast.archive.reader import ArchiveReader
+    from holdfast.archive.segment_store import open_segment_store
+    from holdfast.db import archive_segments
+
+    try:
+        folder = archive_folder(settings)
+    except UsageError:
+        folder = None
+
+    def locate(segment: str) -> "SegmentPlace | None":
+        with db.session() as connection:
+            return archive_segments.place(connection, segment)
+
+    return ArchiveReader(folder, open_segment_store(settings.archive), locate)
+
+
+def segment_uploader(settings: Settings, db: Database) -> "SegmentUploader | None":
+    """Uploads the archive of this machine; None: there is no object store. The caller stops it. Raises UsageError, SettingsError."""
+    from holdfast.archive.segment_store import open_segment_store
+    from holdfast.crawler.segment_uploader import SegmentUploader
+
+    objects = open_segment_store(settings.archive)
+    return None if objects is None else SegmentUploader(db, archive_folder(settings), settings.archive, objects)
+
+
 def image_store(settings: Settings) -> "ImageStore":
     """The store of image files. Raises UsageError if the data folder is another user's, SettingsError."""
     from holdfast.archive.image_store import open_store
@@ -172,6 +203,7 @@ def backfill_service(settings: Settings, db: Database) -> "BackfillService":
         url_rules(settings),
         new_domains(settings),
         archive_folder(settings),
+        archive_reader(settings, db),
         settings.archive,
         {
             "login_required": cooldown.login_required,
@@ -219,12 +251,13 @@ def restorer(settings: Settings, folder: Path, say: Callable[[str], None], watch
 
     return Restorer(open_repository(folder), settings.politeness.retries, say, watch)
 
+
 def retention_service(settings: Settings, db: Database) -> "RetentionService":
     """The service of retention, with the archive of this machine. Raises UsageError if the data folder is another user's, SettingsError."""
     from holdfast.archive.file_store import open_store
     from holdfast.retention.service import RetentionService
 
-    store = open_store(settings.retention.store, settings.images, settings.data)
+    store = open_store(settings.retention.store, settings.retention, settings.data)
     return RetentionService(db, settings.retention, store, archive_folder(settings))
 
 
@@ -233,7 +266,9 @@ def archive_service(settings: Settings, db: Database) -> "ArchiveService":
     from holdfast.archive.file_store import open_store
     from holdfast.retention.restore import ArchiveService
 
-    return ArchiveService(db, lambda place: open_store(place, settings.images, settings.data), archive_folder(settings))
+    return ArchiveService(
+        db, lambda place: open_store(place, settings.retention, settings.data), archive_folder(settings)
+    )
 
 
 def worker_config(
@@ -254,6 +289,7 @@ def worker_config(
         rules=url_rules(settings),
         defaults=new_domains(settings),
         archive_folder=archive_folder(settings),
+        archive=archive_reader(settings, db),
         unseal=SecretBox.of(settings).open,
         parser_file=parser_file,
         job_id=job_id,
@@ -301,7 +337,7 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
             registrable=settings.domains.registrable,
             parse_lost_after=2 * parsing.timeout + timedelta(seconds=10),
         ),
-        ParsePhase(db, pool, archive_folder(settings)),
+        ParsePhase(db, pool, archive_reader(settings, db)),
         Sender(db, settings, user_agent(settings)),
         parse_concurrency=parsing.processes,
         maintenance=Maintenance.of(settings),
@@ -309,36 +345,30 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
             db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()
         ),
         search=search_service(settings, db.with_application_name("holdfast search")),
+        uploader=segment_uploader(settings, db),
     )
 
 
 def page_service(settings: Settings, db: Database) -> "PageService":
-    """The service of pages, which reads the archive of this machine. A data folder of another user is not read."""
+    """The service of pages, which reads the archive."""
     from holdfast.pages.service import PageService
     from holdfast.pages.source import SourceReader
 
-    try:
-        archive = archive_folder(settings)
-    except UsageError:
-        archive = None
-    return PageService(db, url_rules(settings), settings.domains.registrable, SourceReader(archive))
+    sources = SourceReader(archive_reader(settings, db))
+    return PageService(db, url_rules(settings), settings.domains.registrable, sources)
 
 
 def document_service(settings: Settings, db: Database) -> "DocumentService":
-    """The service of documents, which reads the archive of this machine. A data folder of another user is not read."""
+    """The service of documents, which reads the archive."""
     from holdfast.documents.service import DocumentService
     from holdfast.parse.plugin_pool import PluginPool
     from holdfast.parse.plugin_registry import built_in
-
-    try:
-        archive = archive_folder(settings)
-    except UsageError:
-        archive = None
 
     def make_pool() -> PluginPool:
         parsing = settings.parsing
         return PluginPool(built_in(), processes=1, timeout=parsing.timeout.total_seconds(), memory_limit=parsing.memory)
 
+    archive = archive_reader(settings, db)
     return DocumentService(db, make_pool, archive, url_rules(settings), settings.domains.registrable)
 
 
@@ -368,5 +398,5 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
         verifier=Verifier(
             db, settings.politeness.retries, images=image_store(settings), shared=settings.database_url is not None
         ),
-        archive=archive_folder(settings),
+        archive=archive_reader(settings, db),
     )

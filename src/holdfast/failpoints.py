@@ -30,6 +30,8 @@ NAMES: Final = frozenset(
         "move_prepared",
         "move_switched",
         "round_raised",
+        "segment_recorded",
+        "segment_uploaded",
         "sitemap_read",
         "retention_read",
         "retention_archived",
@@ -45,6 +47,8 @@ RETENTION: Final = frozenset(name for name in NAMES if name.startswith("retentio
 """The failpoints of `holdfast retention run` and of restores of archives."""
 COMMANDS: Final = frozenset({"in_migration", "in_backfill"}) | MOVE | RETENTION
 """The failpoints of commands; no worker reaches them either."""
+UPLOADS: Final = frozenset({"segment_recorded", "segment_uploaded"})
+"""The failpoints of uploads of the archive; a worker reaches them only with an object store."""
 _armed: dict[str, int] = {}
 
 

@@ -305,7 +305,7 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
 
     at_points: dict[str, Run] = {
         name: partial(_at_point, name, few, False)
-        for name in sorted(failpoints.NAMES - failpoints.API - failpoints.COMMANDS)
+        for name in sorted(failpoints.NAMES - failpoints.API - failpoints.COMMANDS - failpoints.UPLOADS)
     }
     at_points["in_migration"] = partial(_in_migration, few)
     return {
@@ -340,7 +340,7 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
             },
             **{
                 name: partial(_at_point, name, few, True)
-                for name in sorted(failpoints.NAMES - failpoints.API - failpoints.COMMANDS)
+                for name in sorted(failpoints.NAMES - failpoints.API - failpoints.COMMANDS - failpoints.UPLOADS)
             },
             "eight with a limit": partial(_proxied, 1, few, 8, Fault.KILL_ONE, 40),
             **{f"cut {seed}": partial(_cut, seed, 12, CUTS, True) for seed in range(1, 1 + max(1, kills // 12))},

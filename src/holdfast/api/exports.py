@@ -114,8 +114,8 @@ def export_response(
     """The file as a stream. An invalid request, or one over the limit, is refused before the stream begins."""
     request = ExportRequest(kind, text=text, job=job, domain=domain)
     export.check_request(request)
-    folder = factories.archive_folder(services.settings)
-    exporter = Exporter(services.unpooled, services.settings.domains.registrable, folder if folder.is_dir() else None)
+    archive = factories.archive_reader(services.settings, services.unpooled)
+    exporter = Exporter(services.unpooled, services.settings.domains.registrable, archive)
     exporter.expected(request)  # raises NotFound for a job or domain that does not exist
     _slots.acquire(caller.user_id)
     headers = {"Content-Disposition": f'attachment; filename="{kind}.{file_format}"'}

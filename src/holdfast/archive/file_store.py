@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from holdfast import private
-from holdfast.archive.image_store import S3_PREFIX, S3ImageStore
-from holdfast.errors import HoldfastError, ImageStoreUnavailable, NotFound
-from holdfast.settings import Images
+from holdfast.archive.object_store import S3_PREFIX, S3Connection
+from holdfast.errors import HoldfastError, NotFound
+from holdfast.settings import Retention
 
 DEFAULT: Final = "data/retention"
 """The place of the store in the data folder, wherever that is."""
@@ -69,11 +69,11 @@ def facts_of(path: Path) -> FileFacts:
     return FileFacts(size, digest.digest())
 
 
-def open_store(place: str | None, images: Images, data: Path) -> FileStore:
-    """The store at a folder or s3://…; None: the folder `retention` of the data folder. Nothing is created or asked yet. The connection to
-    an S3-compatible store is that of images. Raises SettingsError."""
+def open_store(place: str | None, settings: Retention, data: Path) -> FileStore:
+    """The store at a folder or s3://…; None: the folder `retention` of the data folder. Nothing is created or asked yet. Raises
+    SettingsError."""
     if place is not None and place.startswith(S3_PREFIX):
-        return S3FileStore(images.model_copy(update={"store": place}))
+        return S3FileStore(place, settings)
     if place is None or place == DEFAULT:
         return FolderFileStore(data / "retention", DEFAULT)
     folder = Path(place).expanduser().absolute()
@@ -148,37 +148,33 @@ class FolderFileStore:
             ) from problem
 
 
-class S3FileStore(S3ImageStore):
-    """Archives in an S3-compatible store, over the connection of images."""
+class S3FileStore:
+    """Archives in an S3-compatible store."""
+
+    def __init__(self, url: str, settings: Retention) -> None:
+        """Before: `url` is s3://… Nothing is asked yet. Raises SettingsError for a file of credentials that is not usable."""
+        self._bucket = S3Connection(url, settings, "retention", "The archives", ArchiveStoreUnavailable)
+        self.place = self._bucket.place
 
     def put_file(self, key: str, source: Path) -> None:
         import obstore
 
-        with self._ours():
+        with self._bucket.reporting():
             # In parts if it is large; those of a process that is killed are left to the life-cycle rules of the bucket.
-            obstore.put(self._open(), _checked(key), source)
+            obstore.put(self._bucket.open(), _checked(key), source)
 
     def get_file(self, key: str, target: Path) -> None:
         import obstore
 
-        with self._ours(key), target.open("wb") as file:
-            for chunk in obstore.get(self._open(), _checked(key)).stream():
+        with self._bucket.reporting(key), target.open("wb") as file:
+            for chunk in obstore.get(self._bucket.open(), _checked(key)).stream():
                 file.write(chunk)
 
     def delete_file(self, key: str) -> None:
         import obstore
 
-        with self._ours(), suppress(FileNotFoundError):
-            obstore.delete(self._open(), _checked(key))
-
-    @contextmanager
-    def _ours(self, key: str | None = None) -> Iterator[None]:
-        try:
-            with self._reporting(key):
-                yield
-        except ImageStoreUnavailable as problem:
-            text = str(problem).replace("The images in", "The archives in", 1)
-            raise ArchiveStoreUnavailable(text) from None
+        with self._bucket.reporting(), suppress(FileNotFoundError):
+            obstore.delete(self._bucket.open(), _checked(key))
 
 
 def _sync_folder(folder: Path) -> None:

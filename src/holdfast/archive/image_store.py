@@ -5,32 +5,27 @@ may point to it once `put` has returned. Putting a file again changes nothing. B
 Every failure that may pass (disk full, no connection, access denied) is `ImageStoreUnavailable`: the caller pauses, and puts again.
 """
 
-import configparser
 import errno
 import hashlib
 import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast import private
-from holdfast.archive.reader import ArchiveDamaged
-from holdfast.errors import ImageStoreUnavailable, NotFound, SettingsError
+from holdfast.archive.object_store import S3_PREFIX, S3Connection
+from holdfast.errors import ArchiveDamaged, ImageStoreUnavailable, NotFound
 from holdfast.settings import Images
-
-if TYPE_CHECKING:
-    from obstore.store import S3Store
 
 FOLDER: Final = "images"
 """The name of the folder of images in the data folder."""
-S3_PREFIX: Final = "s3://"
 _KEY: Final = re.compile(r"([0-9a-f]{2})/([0-9a-f]{2})/((?:\1\2)[0-9a-f]{60}\.[a-z]{2,5})")
 _STORE_ID: Final = "store-id"
 """The name of the file that names the folder."""
@@ -42,9 +37,6 @@ _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | _NO_LINK
 _AT_ONCE: Final = 8
 """Files that are sent to an S3-compatible store at the same time."""
-_STATUS: Final = re.compile(r"status: ?([0-9]{3})|\b([45][0-9]{2}) [A-Z][a-z]")
-_MAX_CREDENTIALS: Final = 65_536
-_NO_BUCKET: Final = "there is no such bucket, and it is not created (images.store)"
 
 
 class ImageFile(NamedTuple):
@@ -385,12 +377,8 @@ class S3ImageStore:
 
     def __init__(self, settings: Images) -> None:
         """Before: `settings.store` is s3://… Nothing is asked yet. Raises SettingsError for a file of credentials that is not usable."""
-        bucket, _, prefix = (settings.store or "").removeprefix(S3_PREFIX).partition("/")
-        self.place = f"{S3_PREFIX}{bucket}/{prefix}".rstrip("/")
-        self._settings = settings
-        self._bucket, self._prefix = bucket, prefix.strip("/")
-        self._credentials = _credentials(settings)
-        self._store: S3Store | None = None
+        self._s3 = S3Connection(settings.store or "", settings, "images", "The images", ImageStoreUnavailable)
+        self.place = self._s3.place
         self._pool: ThreadPoolExecutor | None = None
 
     def store_id(self) -> None:
@@ -400,9 +388,9 @@ class S3ImageStore:
         import obstore
 
         key = key_of(sha256, extension)
-        with self._reporting():
+        with self._s3.reporting():
             # Not in parts: a process that is killed would leave them.
-            obstore.put(self._open(), key, body, use_multipart=False)
+            obstore.put(self._s3.open(), key, body, use_multipart=False)
         return key
 
     def put_all(self, images: Sequence[ImageFile]) -> "list[str]":
@@ -416,17 +404,17 @@ class S3ImageStore:
         import obstore
 
         _match(key)
-        with self._reporting(key):
-            body = bytes(obstore.get(self._open(), key).bytes())
+        with self._s3.reporting(key):
+            body = bytes(obstore.get(self._s3.open(), key).bytes())
         return _checked(key, body, self.place)
 
     def exists(self, key: str) -> bool:
         import obstore
 
         _match(key)
-        with self._reporting():
+        with self._s3.reporting():
             try:
-                obstore.head(self._open(), key)
+                obstore.head(self._s3.open(), key)
             except FileNotFoundError:
                 return False
             return True
@@ -435,15 +423,15 @@ class S3ImageStore:
         import obstore
 
         _match(key)
-        with self._reporting(), suppress(FileNotFoundError):
-            obstore.delete(self._open(), key)
+        with self._s3.reporting(), suppress(FileNotFoundError):
+            obstore.delete(self._s3.open(), key)
 
     def delete_orphan(self, key: str, older_than: timedelta) -> bool:
         import obstore
 
         _match(key)
-        with self._reporting(), suppress(FileNotFoundError):
-            if datetime.now(UTC) - obstore.head(self._open(), key)["last_modified"] < older_than:
+        with self._s3.reporting(), suppress(FileNotFoundError):
+            if datetime.now(UTC) - obstore.head(self._s3.open(), key)["last_modified"] < older_than:
                 return False
         self.delete(key)
         return True
@@ -452,8 +440,8 @@ class S3ImageStore:
         import obstore
 
         found: list[StoredFile] = []
-        with self._reporting():
-            for chunk in obstore.list(self._open(), offset=after or None, chunk_size=limit):
+        with self._s3.reporting():
+            for chunk in obstore.list(self._s3.open(), offset=after or None, chunk_size=limit):
                 found += [
                     StoredFile(one["path"], one["size"], one["last_modified"])
                     for one in chunk
@@ -465,112 +453,3 @@ class S3ImageStore:
 
     def delete_leftovers(self, older_than: timedelta, *, dry_run: bool = False) -> int:  # noqa: ARG002 — of the protocol
         return 0  # a file that was sent in part does not exist
-
-    def _open(self) -> "S3Store":
-        if self._store is None:
-            # Imported here: most crawls have their images in a folder, or none.
-            from obstore.store import S3Store
-
-            timeout = self._settings.store_timeout
-            options: dict[str, Any] = {"region": self._settings.region}
-            if self._settings.endpoint is not None:
-                options["endpoint"] = self._settings.endpoint
-            if self._credentials is not None:
-                options["credential_provider"] = _provider(self._credentials)
-            self._store = S3Store(
-                self._bucket,
-                prefix=self._prefix or None,
-                client_options={
-                    "allow_http": True,
-                    "timeout": timeout,
-                    "connect_timeout": min(timeout, timedelta(seconds=5)),
-                },
-                retry_config={"max_retries": 3, "retry_timeout": timeout},
-                **options,
-            )
-        return self._store
-
-    @contextmanager
-    def _reporting(self, key: str | None = None) -> Iterator[None]:
-        """Turn an error of obstore into one of ours. `key`: it must exist."""
-        from obstore.exceptions import BaseError
-
-        try:
-            yield
-        except FileNotFoundError as problem:
-            if key is not None and "NoSuchBucket" not in str(problem):
-                raise NotFound(f"There is no file {key} in {self.place}.") from None
-            raise self._unavailable(_NO_BUCKET) from None
-        except BaseError as problem:
-            # Without the error as its cause: it may contain the server's answer, which names the access key.
-            raise self._unavailable(_reason(problem)) from None
-
-    def _unavailable(self, why: str) -> ImageStoreUnavailable:
-        at = f" at {self._settings.endpoint}" if self._settings.endpoint else ""
-        return ImageStoreUnavailable(f"The images in {self.place}{at} cannot be used: {why}.")
-
-
-def _reason(problem: Exception) -> str:
-    """The reason of an error of obstore as a clause, without what the server answered."""
-    text = str(problem)
-    name = type(problem).__name__
-    status = next((one or other for one, other in _STATUS.findall(text)), None)
-    if "NoSuchBucket" in text:
-        return _NO_BUCKET
-    if name in ("PermissionDeniedError", "UnauthenticatedError") or status in ("401", "403"):
-        return "access is denied; check the credentials of the settings images.access_key or images.credentials_file"
-    if "kind: Timeout" in text:
-        return "it did not answer in time (images.store_timeout)"
-    if "kind: Connect" in text:
-        return "no connection (images.endpoint)"
-    if status is not None:
-        return f"it answered with status {status}"
-    if "kind: " in text:
-        return "the connection broke"
-    return f"the request failed ({name})"
-
-
-def _provider(credentials: dict[str, str]) -> Callable[[], Any]:
-    """What obstore calls for the credentials; so those of the environment are not mixed with them."""
-    return lambda: {**credentials, "expires_at": None}
-
-
-def _credentials(settings: Images) -> dict[str, str] | None:
-    """The credentials that the settings give; None: those of the environment, which obstore reads. Raises SettingsError."""
-    if settings.access_key is not None and settings.secret_key is not None:
-        return {
-            "access_key_id": settings.access_key.get_secret_value(),
-            "secret_access_key": settings.secret_key.get_secret_value(),
-        }
-    if settings.credentials_file is None:
-        return None
-    path = settings.credentials_file
-    parser = configparser.ConfigParser(interpolation=None, default_section="\0")
-    try:
-        parser.read_string(_read_private(path))
-        section = parser["default"] if "default" in parser else parser[parser.sections()[0]]
-        found = {"access_key_id": section["aws_access_key_id"], "secret_access_key": section["aws_secret_access_key"]}
-    except (configparser.Error, KeyError, IndexError):
-        # Without the error as its cause: it may quote a line of the file.
-        raise SettingsError(
-            f"images.credentials_file: {path} has no section [default] with aws_access_key_id and aws_secret_access_key."
-        ) from None
-    if token := section.get("aws_session_token"):
-        found["token"] = token
-    return found
-
-
-def _read_private(path: Path) -> str:
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | _NO_LINK | os.O_NONBLOCK), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise SettingsError(f"images.credentials_file: {path} is not a file.")
-            if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o077:
-                raise SettingsError(
-                    f"images.credentials_file: other users can read {path} (mode {stat.S_IMODE(found.st_mode):04o}); "
-                    f"`chmod 600 {path}` ends that."
-                )
-            return file.read(_MAX_CREDENTIALS).decode("utf-8", "replace")
-    except OSError as problem:
-        raise SettingsError(f"images.credentials_file: {path} cannot be read: {problem.strerror}.") from problem

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from holdfast import private
 
 SUFFIX: Final = ".warc.gz"
 OPEN_SUFFIX: Final = ".open"
+SEGMENT_NAME: Final = r"[A-Za-z0-9_-][A-Za-z0-9._-]*/[A-Za-z0-9_-][A-Za-z0-9._-]*"
+"""The pattern of a segment's name: the folder of its worker, and its file. It never leads out of the archive's folder."""
 _MARK: Final = re.compile(rb"[0-9]{20}\n")
 _CHUNK_BYTES: Final = 32 * 1024
 """Bytes decompressed at once; small, because the bytes after the end of a member are copied each time."""
@@ -71,6 +74,7 @@ class OpenSegment:
         except OSError:
             self._finish(keep_mark=False)
             raise
+        self.opened_at = time.monotonic()
         self.size = 0
         """Bytes of complete records, synced or not."""
         self._synced = 0
@@ -187,11 +191,12 @@ def members(segment: Path, start: int = 0, end: int | None = None) -> Iterator[G
             start += member.length
 
 
-def recover(folder: Path) -> list[RecoveredSegment]:
+def recover(folder: Path, *, own: bool = True) -> list[RecoveredSegment]:
     """Close the segments that a crashed writer left open in `folder`.
 
-    Before: nothing. After: each segment whose writer is dead ends with a complete record, is on disk and has no mark. Synced bytes
-    are never truncated; if the mark is invalid (a broken disk), nothing is.
+    Before: `own`: the caller is the folder's worker; else another process may be, and where the file system has no locks nothing is
+    done. After: each segment whose writer is dead ends with a complete record, is on disk and has no mark. Synced bytes are never
+    truncated; if the mark is invalid (a broken disk), nothing is.
     """
     found = []
     for mark in sorted(folder.glob(f"*{SUFFIX}{OPEN_SUFFIX}")):
@@ -203,7 +208,8 @@ def recover(folder: Path) -> list[RecoveredSegment]:
             except BlockingIOError:
                 continue
             except OSError:  # the file system has no locks
-                pass
+                if not own:
+                    continue
             segment = mark.with_name(mark.name.removesuffix(OPEN_SUFFIX))
             if segment.exists():
                 found.append(_truncate(segment))

@@ -10,8 +10,9 @@ original, which also proves that it still exists.
 
 import hashlib
 import re
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -34,13 +35,30 @@ _MAX_NAME_CHARACTERS: Final = 60
 class ArchiveWriter:
     """Writes the segments of one worker; at most one is open."""
 
-    def __init__(self, folder: Path, worker: str, settings: Archive, *, software: str) -> None:
-        """Before: no other running process has the name `worker`. After: segments that it left open earlier are recovered."""
+    def __init__(
+        self,
+        folder: Path,
+        worker: str,
+        settings: Archive,
+        *,
+        software: str,
+        on_opened: Callable[[str], None] | None = None,
+    ) -> None:
+        """Before: no other running process has the name `worker`. After: segments that it left open earlier are recovered.
+
+        `on_opened` is called with the name of each new segment, after its first bytes are synced and before `sync` returns, so that a
+        segment to which a row points is always known. What it raises, `sync` raises.
+        """
         self._root = folder
         self._worker = safe_name(worker)
         self._folder = folder / self._worker
         self._settings = settings
         self._software = software
+        self._on_opened = on_opened
+        self._announced: str | None = None
+        self._max_bytes = settings.segment_bytes
+        if settings.store is not None:
+            self._max_bytes = min(settings.segment_bytes, settings.upload_bytes)
         self._ids = warc.record_ids()
         self._open: segment_file.OpenSegment | None = None
         self._known_bodies: OrderedDict[bytes, ArchiveRef] = OrderedDict()
@@ -90,7 +108,7 @@ class ArchiveWriter:
         return refs
 
     def sync(self) -> None:
-        """Before: nothing. After: everything appended survives a power cut, and a segment of `segment_bytes` or more is closed.
+        """Before: nothing. After: everything appended survives a power cut, and a segment that is large or old enough is closed.
 
         OSError: everything appended since the last successful sync is void and must be appended again.
         """
@@ -109,9 +127,31 @@ class ArchiveWriter:
         self._unsynced_bodies.clear()
         while len(self._known_bodies) > self._settings.dedup:
             self._known_bodies.popitem(last=False)
-        if self._open.size >= self._settings.segment_bytes:
+        if self._on_opened is not None and self._announced != self._open.path.name:
+            self._on_opened(f"{self._worker}/{self._open.path.name}")
+            self._announced = self._open.path.name
+        if self._open.size >= self._max_bytes or self._is_old():
             self._open.close()
             self._open = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a segment is open."""
+        return self._open is not None
+
+    def close_old(self) -> bool:
+        """Close the open segment if it is older than `upload_age` and there is a store to upload it to; returns whether it was. Before:
+        everything appended is synced."""
+        if self._open is None or not self._is_old():
+            return False
+        self._open.close()
+        self._open = None
+        return True
+
+    def _is_old(self) -> bool:
+        if self._open is None or self._settings.store is None:
+            return False
+        return time.monotonic() - self._open.opened_at >= self._settings.upload_age.total_seconds()
 
     def close(self) -> None:
         """Before: nothing. After: everything appended is on disk and no segment is open. OSError: as `sync`."""

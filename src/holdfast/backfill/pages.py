@@ -9,10 +9,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
-from holdfast.archive import reader
+from holdfast.archive.reader import ArchiveReader
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.backfill.queries import pages as queries
@@ -75,7 +74,7 @@ class PageImporter:
     worker: str
     source: str
     archive: ArchiveWriter
-    folder: Path
+    reader: ArchiveReader
     rules: UrlRules
     sites: SiteCache
     defaults: NewDomains
@@ -127,7 +126,7 @@ class PageImporter:
             why = f"The record that {revisit.url[:200]!a} refers to is neither in this file nor in the job."
             return BadRow(revisit.number, NO_ORIGINAL, why)
         try:
-            found = reader.read(self.folder, ref)
+            found = self.reader.read(ref)
         except HoldfastError as problem:
             return BadRow(revisit.number, NO_ORIGINAL, str(problem))
         if digest not in self._digests and digest and not warc.is_digest_of(digest, found.body):

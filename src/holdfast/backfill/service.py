@@ -9,15 +9,19 @@ import io
 import itertools
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from holdfast.archive.machine_id import machine_id
+from holdfast.archive.reader import ArchiveReader
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.backfill import pages
 from holdfast.backfill.history import Chunk, HistoryReader
@@ -29,7 +33,7 @@ from holdfast.backfill.sources.scrapy_cache import CacheCaptures
 from holdfast.backfill.sources.tables import CsvRows, Layout, ParquetRows
 from holdfast.backfill.sources.warc import WarcCaptures
 from holdfast.control.input_files import Damaged, opened
-from holdfast.db import runs
+from holdfast.db import archive_segments, runs
 from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
 from holdfast.errors import BadUrl, NotFound, Refused, UsageError
@@ -88,6 +92,8 @@ class BackfillService:
     rules: UrlRules
     defaults: NewDomains
     archive: Path
+    """The archive folder of this machine."""
+    reader: ArchiveReader
     archive_settings: Archive
     cooldowns: Mapping[str, timedelta]
     """How long a new domain that is blocked cools down, by reason code."""
@@ -342,7 +348,13 @@ class BackfillService:
             report.job = page_queries.job_name(connection, job_id)
             page_queries.prepare(connection)
             worker = f"backfill-{begun.id}"
-            writer = ArchiveWriter(self.archive, worker, self.archive_settings, software=self.software)
+            writer = ArchiveWriter(
+                self.archive,
+                worker,
+                self.archive_settings,
+                software=self.software,
+                on_opened=None if self.reader.store is None else partial(self._announce, connection),
+            )
             stack.callback(writer.close)
             run_id = runs.begin(connection, worker=worker, job_id=job_id)
             importer = pages.PageImporter(
@@ -354,7 +366,7 @@ class BackfillService:
                 worker=worker,
                 source=f"backfill_{report.format} {Path(report.source).name}",
                 archive=writer,
-                folder=self.archive,
+                reader=self.reader,
                 rules=self.rules,
                 sites=sites,
                 defaults=self.defaults,
@@ -371,6 +383,11 @@ class BackfillService:
             runs.end(connection, run_id, error=None)
         report.state = ImportState.FINISHED
         yield report
+
+    def _announce(self, connection: Connection, segment: str) -> None:
+        """Record a new segment before a row points into it; a worker or the background of this machine uploads it."""
+        name = self.archive_settings.machine or socket.gethostname()[:150]
+        archive_segments.opened(connection, machine_id(self.archive), name, segment)
 
     # Validation ----------------------------------------------------------------------------------------------------------
 

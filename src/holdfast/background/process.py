@@ -20,6 +20,7 @@ from holdfast.control.maintenance import Maintenance
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.scheduler import Scheduler
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
+from holdfast.crawler.segment_uploader import SegmentUploader
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db import store_move
 from holdfast.db.connection import Database
@@ -54,6 +55,8 @@ class BackgroundServices:
     """Runs long operations; None: not in this process."""
     search: SearchService | None = None
     """Keeps the search index of this machine up to date; None: not in this process."""
+    uploader: SegmentUploader | None = None
+    """Uploads what workers of this machine left of the archive; None: there is no object store."""
 
 
 class BackgroundProcess:
@@ -74,6 +77,8 @@ class BackgroundProcess:
         stopped = asyncio.create_task(self._stop.wait())
         operations = asyncio.create_task(self._run_operations())
         indexing = asyncio.create_task(self._update_index())
+        if services.uploader is not None:
+            services.uploader.start()
         try:
             while not self._stop.is_set():
                 try:
@@ -91,6 +96,8 @@ class BackgroundProcess:
             self._db.give_up()
             await operations
             await indexing
+            if services.uploader is not None:
+                await asyncio.to_thread(services.uploader.stop, SHUTDOWN_SECONDS)
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()

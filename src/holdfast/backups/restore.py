@@ -18,6 +18,7 @@ from typing import Final
 from holdfast import private
 from holdfast.archive.image_store import FOLDER as IMAGES
 from holdfast.archive.image_store import FolderImageStore, ImageStore
+from holdfast.archive.reader import ArchiveReader
 from holdfast.backups import queries
 from holdfast.backups.records import Restored
 from holdfast.backups.repository import ARCHIVE, DATABASE, DUMP, Log, Repository, StoredBackup, append
@@ -320,7 +321,9 @@ class Restorer:
 
     def verify(self, recovered: Recovered, archive: Path, images: ImageStore) -> list[Finding]:
         """Run all checks of `holdfast verify` on a restored store."""
-        verifier = Verifier(recovered.database, self.retries, archive if archive.is_dir() else None, images)
+        verifier = Verifier(
+            recovered.database, self.retries, ArchiveReader(archive) if archive.is_dir() else None, images
+        )
         findings = []
         for step in verifier.run():
             self.watch(f"Verifying ({step.number} of {step.total})", step.looked_at)

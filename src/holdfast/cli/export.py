@@ -102,5 +102,6 @@ def _exporter(context: command_context.CommandContext) -> Exporter:
         from holdfast.cli.remote.export import RemoteExporter
 
         return RemoteExporter(context.client)
-    folder = factories.archive_folder(context.settings)
-    return Exporter(context.store(), context.settings.domains.registrable, folder if folder.is_dir() else None)
+    database = context.store()
+    archive = factories.archive_reader(context.settings, database)
+    return Exporter(database, context.settings.domains.registrable, archive)

@@ -67,7 +67,7 @@ def parse(
     apply: Annotated[bool, typer.Option("--apply", help="Keep what is found now.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Parse pages of crawls that wait for their parser, as they lie in the archive of this machine.
+    """Parse pages of crawls that wait for their parser, from the archive of this machine and what others have uploaded.
 
     With --again: parse pages of crawls and of completed tasks again, by the parsers that they are for now, and show what
     differs. Nothing is changed unless --apply is said. Then what is found now takes the place of what was found before, wherever the
@@ -118,10 +118,10 @@ def parse(
         pool = _pool(settings, None if chosen is None else chosen.file)
         registrable = settings.domains.registrable
         try:
-            folder = factories.archive_folder(settings)
+            archive = factories.archive_reader(settings, database)
             if selection.includes_tasks:
-                await TaskReparser(database, pool, folder, actor(), registrable).run(selection, report, on_progress)
-            pages = PageReparser(database, pool, folder, actor(), settings.parsing, registrable)
+                await TaskReparser(database, pool, archive, actor(), registrable).run(selection, report, on_progress)
+            pages = PageReparser(database, pool, archive, actor(), settings.parsing, registrable)
             await pages.run(selection, report, on_progress)
         finally:
             await pool.aclose()

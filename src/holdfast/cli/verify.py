@@ -34,20 +34,24 @@ def verify(
     archive: Annotated[
         bool, typer.Option("--archive/--no-archive", help="Also read every page of the archive of this machine.")
     ] = True,
+    uploaded: Annotated[
+        bool, typer.Option("--uploaded", help="Also read every page that only the object store (archive.store) has.")
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Check that nothing is lost, doubled or miscounted. Exit code 1 if a check fails.
 
     The database is compared with itself: every URL has a state, no domain is held by two workers, every counter equals
     the log. Then every page is read from the archive, if it is on this machine, every image from its store, and both are
-    compared with their hashes. Nothing is
+    compared with their hashes. Of pages that only the object store has, the size of their files is checked; --uploaded reads them,
+    too. Pages that were lost with a machine are named as archive_lost. Nothing is
     changed, and workers may run meanwhile; on a large database it is faster when few do.
 
     Examples:
         holdfast verify
         holdfast verify --no-archive --json
     """
-    verifier = _verifier(command_context.get(ctx), archive=archive)
+    verifier = _verifier(command_context.get(ctx), archive=archive, uploaded=uploaded)
     findings: list[Finding] = []
     with output.ProgressBar("Verifying", None, "page") as bar:
         for step in verifier.run():
@@ -64,18 +68,22 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verifier(context: command_context.CommandContext, *, archive: bool) -> StoreVerifier:
+def _verifier(context: command_context.CommandContext, *, archive: bool, uploaded: bool) -> StoreVerifier:
     if context.remote:
+        if uploaded:
+            context.require_local("--uploaded")
         from holdfast.cli.remote.monitoring import RemoteVerifier
 
         return RemoteVerifier(context.client, archive=archive, say=command_context.say)
-    folder = factories.archive_folder(context.settings)
+    database = context.store()
+    reader = factories.archive_reader(context.settings, database)
     return Verifier(
-        context.store(),
+        database,
         context.settings.politeness.retries,
-        folder if archive and folder.is_dir() else None,
+        reader if archive and reader.exists else None,
         factories.image_store(context.settings) if archive else None,
         context.settings.database_url is not None,
+        read_uploaded=uploaded,
     )
 
 

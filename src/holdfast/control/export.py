@@ -15,6 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO, Final, Protocol, Union, get_args, get_origin, get_type_hints
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.atomic_file import AtomicFile
 from holdfast.db import domains, exports, jobs
 from holdfast.db.connection import Connection, Database
@@ -166,8 +167,8 @@ class Exporter:
 
     database: Database
     registrable: bool = False
-    archive: Path | None = None
-    """The archive that texts are read from if the database has not stored them; None: no archive."""
+    archive: ArchiveReader = field(default_factory=lambda: ArchiveReader(None))
+    """Texts are read from it if the database has not stored them."""
     missing: MissingTexts = field(default_factory=MissingTexts)
     """Texts that are not available, counted while rows are read."""
 

@@ -5,32 +5,31 @@ a killed process leaves nothing to repair, and two processes that parse the same
 """
 
 import asyncio
-from pathlib import Path
 
-from holdfast.archive import reader
+from holdfast.archive.reader import ArchiveReader
 from holdfast.crawler.db_thread import DbThread
 from holdfast.db import parse_results, tasks
 from holdfast.db.connection import Connection, Database
 from holdfast.db.parse_results import ToParse
-from holdfast.errors import HoldfastError, NotFound, StoreError
+from holdfast.errors import ArchiveUnavailable, HoldfastError, NotFound, SegmentMissing, StoreError
 from holdfast.model.parse_result import Document, ParseFailed
 from holdfast.model.task import TaskStatus
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.tasks.records import Task
 
 
-def read_page(archive: Path, task: Task) -> Document:
-    """Read a task's page from the archive. Raises NotFound or ArchiveDamaged if the archive does not have it; a retry does not help."""
+def read_page(archive: ArchiveReader, task: Task) -> Document:
+    """Read a task's page from the archive. Raises NotFound or ArchiveDamaged if the archive does not have it, ArchiveUnavailable."""
     if task.archive is None:
         raise NotFound(f"The page of task {task.id} is not in the archive: it was fetched without being kept.")
-    stored = reader.read(archive, task.archive.ref)
+    stored = archive.read(task.archive.ref)
     return Document(stored.url, stored.body, stored.headers.get("content-type"), stored.headers, stored.fetched_at)
 
 
 class ParsePhase:
     """Parses tasks that wait to be parsed, any number at once. For one event loop; it owns the parser pool."""
 
-    def __init__(self, database: Database, pool: PluginPool, archive: Path) -> None:
+    def __init__(self, database: Database, pool: PluginPool, archive: ArchiveReader) -> None:
         self._db = DbThread(database, "parse")
         self._pool = pool
         self._archive = archive
@@ -48,7 +47,7 @@ class ParsePhase:
         try:
             document = await asyncio.to_thread(read_page, self._archive, taken.task)
         except HoldfastError as problem:
-            return await self._fail(taken, str(problem), permanent=_is_local(self._archive, taken.task))
+            return await self._fail(taken, str(problem), permanent=_is_permanent(problem, self._archive, taken.task))
         except OSError as problem:
             return await self._fail(taken, f"The archive cannot be read: {problem.strerror}.")
         parsed = await self._pool.parse(taken.parser, document)
@@ -72,9 +71,14 @@ class ParsePhase:
         await asyncio.to_thread(self._db.close)
 
 
-def _is_local(archive: Path, task: Task) -> bool:
-    """Whether a page that is missing here is lost: the pages of a worker on another machine have no folder in this archive."""
-    return task.archive is None or (archive / task.archive.segment).parent.is_dir()
+def _is_permanent(problem: HoldfastError, archive: ArchiveReader, task: Task) -> bool:
+    """Whether another attempt cannot help: a page that was written here and is missing is lost, as is one that the database says was lost.
+    The object store comes back, and other machines upload theirs; without a store, pages of another machine have no folder here."""
+    if isinstance(problem, ArchiveUnavailable):
+        return False
+    if isinstance(problem, SegmentMissing) and problem.machine is not None:
+        return problem.lost
+    return task.archive is None or archive.folder is None or (archive.folder / task.archive.segment).parent.is_dir()
 
 
 def failure_line(failed: ParseFailed) -> str:

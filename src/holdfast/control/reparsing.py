@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.parse_phase import failure_line, read_page
 from holdfast.crawler.extraction import failure_text, parsed_page, read_archived
 from holdfast.db import audit, domains, items, jobs, parse_results
@@ -282,7 +282,7 @@ class TaskReparser:
 
     database: Database
     pool: PluginPool
-    archive: Path
+    archive: ArchiveReader
     actor: str
     """For the audit log."""
     registrable: bool = False
@@ -392,7 +392,7 @@ class PageReparser:
 
     database: Database
     pool: PluginPool
-    archive: Path
+    archive: ArchiveReader
     actor: str
     settings: Parsing
     registrable: bool = False

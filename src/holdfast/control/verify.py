@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from holdfast.archive import reader
 from holdfast.archive.image_store import FolderImageStore, ImageStore
-from holdfast.db import images, operator_reports
+from holdfast.archive.reader import ArchiveReader
+from holdfast.db import archive_segments, images, operator_reports
 from holdfast.db import verify as checks
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.fetch_types import ArchiveRef
+from holdfast.model.segment import SegmentState
 
 BYTES: Final = "I11 every reference leads to bytes with its hash"
 FILES: Final = "I10 every record of the archive is whole"
@@ -39,15 +39,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """Verifies one store. `archive` is the folder of its archive; None: it is on another machine, or not requested."""
+    """Verifies one store. `archive` reads its archive; None: it is on another machine, or not requested."""
 
     database: Database
     retries: int
-    archive: Path | None = None
+    archive: ArchiveReader | None = None
     images: ImageStore | None = None
     """The store of images, read if there are any; None: it is not requested."""
     shared: bool = False
     """Other machines write to the same database, each with an archive of its own."""
+    read_uploaded: bool = False
+    """Also read the pages that only the object store has; else the size of their segments is checked."""
 
     def run(self) -> Iterator[Step]:
         """Run all checks in order; yield a step when each starts, more while it reads the archive, and one with its finding."""
@@ -79,21 +81,64 @@ class Verifier:
         with self.database.session() as connection:
             return operator_reports.domain_names(connection, sorted(ids))
 
-    def _bytes(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
+    def _bytes(self, archive: ArchiveReader) -> Iterator[tuple[int, checks.Finding | None]]:
         tally = _Tally(BYTES)
+        sizes: dict[str, int | str | None] = {}
         with self.database.session() as connection:
             for chunk in checks.references(connection):
+                missing = {row["archive_segment"] for row in chunk if not archive.has(row["archive_segment"])}
+                states = archive_segments.states(connection, sorted(missing)) if missing else {}
                 for row in chunk:
                     tally.looked_at += 1
-                    if self.shared and not (folder / row["archive_segment"]).parent.is_dir():
-                        tally.skipped += 1
-                    elif problem := _problem(folder, row):
+                    segment = row["archive_segment"]
+                    if self._is_elsewhere_or_lost(archive, segment, states.get(segment), missing=segment in missing):
+                        # What was lost with a machine is the finding of a check of its own.
+                        tally.skipped += states.get(segment) is not SegmentState.LOST
+                    elif problem := self._problem_of(archive, row, sizes, states.get(segment)):
                         version = {} if row["number"] is None else {"version": row["number"]}
                         where = {"domain_id": row["domain_id"], "job_id": row["job_id"], "url": row["url"]}
                         tally.fault({**where, **version, "problem": problem})
                     if tally.is_time():
                         yield tally.looked_at, None
         yield tally.looked_at, tally.finding()
+
+    def _is_elsewhere_or_lost(
+        self, archive: ArchiveReader, segment: str, state: SegmentState | None, *, missing: bool
+    ) -> bool:
+        """Whether a segment cannot be read from here, without a fault of this machine or of the object store."""
+        if not missing or state is None:
+            return (
+                missing and self.shared and (archive.folder is None or not (archive.folder / segment).parent.is_dir())
+            )
+        return state is not SegmentState.UPLOADED or archive.store is None
+
+    def _problem_of(
+        self,
+        archive: ArchiveReader,
+        row: dict[str, Any],
+        sizes: dict[str, int | str | None],
+        state: SegmentState | None,
+    ) -> str | None:
+        """Return why the bytes of a page cannot be read. Of an uploaded segment the size is enough; `sizes` keeps it."""
+        if state is not SegmentState.UPLOADED or archive.store is None or self.read_uploaded:
+            return _problem(archive, row)
+        segment = row["archive_segment"]
+        if segment not in sizes:
+            try:
+                sizes[segment] = archive.store.size(segment)
+            except HoldfastError as problem:
+                sizes[segment] = str(problem)
+        size = sizes[segment]
+        if isinstance(size, str):
+            return size
+        if size is None:
+            return f"{archive.store.place} has no file {segment}, although it was uploaded."
+        end = row["archive_offset"] + row["archive_length"]
+        return (
+            None
+            if end <= size
+            else f"{segment} has {size:,} bytes in {archive.store.place}, and the page ends at {end:,}."
+        )
 
     def _has_images(self) -> bool:
         with self.database.session() as connection:
@@ -123,9 +168,9 @@ class Verifier:
         """Whether an image is in a folder of another machine; None: perhaps, as its row does not say."""
         return isinstance(store, FolderImageStore) and (store_id is None or store_id != store.store_id())
 
-    def _files(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
+    def _files(self, archive: ArchiveReader) -> Iterator[tuple[int, checks.Finding | None]]:
         tally = _Tally(FILES)
-        for problem in reader.check(folder):
+        for problem in archive.check():
             tally.looked_at += 1
             tally.fault({"segment": problem.segment, "offset": problem.offset, "problem": problem.detail})
             if tally.is_time():
@@ -159,13 +204,13 @@ class _Tally:
         return checks.Finding(self._check, self._faults, self._rows, time.monotonic() - self._started, self.skipped)
 
 
-def _problem(folder: Path, row: dict[str, Any]) -> str | None:
+def _problem(archive: ArchiveReader, row: dict[str, Any]) -> str | None:
     """Return why the bytes of a page cannot be read; None: they exist and have the right hash."""
     ref = ArchiveRef(
         row["archive_segment"], row["archive_offset"], row["archive_length"], bytes(row["payload_digest"] or b"")
     )
     try:
-        reader.read(folder, ref)
+        archive.read(ref)
     except (HoldfastError, OSError) as problem:
         return str(problem)
     return None

@@ -26,7 +26,8 @@ from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.leases import Leases, RunCounters
-from holdfast.db import commit
+from holdfast.crawler.segment_uploader import SegmentUploader
+from holdfast.db import archive_segments, commit
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.items import Due, PageKey
@@ -52,6 +53,10 @@ FOUND_URL_BYTES: Final = 300
 LINK_BYTES: Final = 200
 """Bytes that a recorded link costs, about."""
 DISK_RETRY_SECONDS: Final = 2.0
+OLD_SEGMENT_SECONDS: Final = 1.0
+"""Seconds between two looks whether the open segment is old enough to be uploaded."""
+LAST_UPLOADS_SECONDS: Final = 20.0
+"""Seconds that the last uploads may take at the end of a worker."""
 
 
 class ClaimHolder(Protocol):
@@ -142,13 +147,15 @@ class BatchWriter:
         proxy_pauses: ProxyPauses,
         versions: int = VERSIONS,
         near_distance: int = 0,
-        archive: Callable[[], ArchiveWriter],
+        archive: Callable[[Callable[[str], None] | None], ArchiveWriter],
+        uploader: SegmentUploader | None = None,
         image_store: Callable[[], ImageStore] | None = None,
         counters: RunCounters | None = None,
         offer_page: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
         report: Callable[[Sequence[UrlOutcome]], None] | None = None,
     ) -> None:
-        """`offer_page` is called with each committed page that has a parser; `report` with committed outcomes, on the event loop."""
+        """`archive` opens the archive; its argument is called with each new segment. `uploader`: there is an object store.
+        `offer_page` is called with each committed page that has a parser; `report` with committed outcomes, on the event loop."""
         self._database = database
         self._db = DbThread(database, "batch writer")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-writer")
@@ -165,6 +172,8 @@ class BatchWriter:
         self._versions = versions
         self._near_distance = near_distance
         self._open_archive = archive
+        self._uploader = uploader
+        self._old_segments: asyncio.Task[None] | None = None
         self._open_image_store = image_store
         self._image_store: ImageStore | None = None
         self._counters = counters or RunCounters()
@@ -189,6 +198,9 @@ class BatchWriter:
     def start(self) -> None:
         """Start the commit loop. Before: called on the running event loop."""
         self._task = asyncio.create_task(self._run(), name="batch writer")
+        if self._uploader is not None:
+            self._uploader.start()
+            self._old_segments = asyncio.create_task(self._close_old_segments(), name="old segments")
 
     def on_failure(self, failed: Callable[[str], None]) -> None:
         """Call `failed` with the reason if the commit loop ends with an internal error."""
@@ -298,16 +310,27 @@ class BatchWriter:
         self._stop.set()
         self._changed.set()
         await asyncio.wait({self._task})
+        if self._old_segments is not None:
+            self._old_segments.cancel()
         self._thread.shutdown(wait=True)
         self._db.close()
         if self._segments is not None:
             self._segments.close()
+        if self._uploader is not None:
+            await asyncio.to_thread(self._uploader.stop, LAST_UPLOADS_SECONDS)
 
     def give_up(self) -> None:
         """Stop waiting for a database that is unavailable."""
         self._stop.set()
         self._db.give_up()
         self._room.set()
+
+    async def _close_old_segments(self) -> None:
+        """Close the open segment when it is old, also while nothing is committed. The thread of commits does it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(OLD_SEGMENT_SECONDS)
+            await loop.run_in_executor(self._thread, self._close_old_segment)
 
     async def _run(self) -> None:
         while not (self._stop.is_set() and not self._open_batch.parts):
@@ -460,8 +483,10 @@ class BatchWriter:
         """Write and sync the bytes before any row points to them. While the disk is full it retries: nothing is lost, nothing proceeds."""
         while exchanges:
             try:
+                if not self._may_write_archive():
+                    continue
                 if self._segments is None:
-                    self._segments = self._open_archive()
+                    self._segments = self._open_archive(None if self._uploader is None else self._announce_segment)
                 refs = self._segments.append([exchange for _, exchange in exchanges])
                 self._segments.sync()
             except OSError as problem:
@@ -470,10 +495,33 @@ class BatchWriter:
                     raise StoppedWaiting("The archive cannot be written, and the worker was stopped.") from problem
             else:
                 self._end_problem()
+                if self._uploader is not None:
+                    self._uploader.note_written(sum(ref.length for ref in refs))
+                    if not self._segments.is_open:
+                        self._uploader.wake()
                 for (outcome, _), ref in zip(exchanges, refs, strict=True):
                     if outcome.page is not None:
                         outcome.page.archive = ref
                 return
+
+    def _may_write_archive(self) -> bool:
+        """Whether the archive may grow; while too much of it waits to be uploaded, wait a moment and return False."""
+        why = None if self._uploader is None else self._uploader.why_full()
+        if why is None:
+            return True
+        self._set_problem("the archive cannot grow", why)
+        if self._stop.wait(DISK_RETRY_SECONDS):
+            raise StoppedWaiting("Too much of the archive waits to be uploaded, and the worker was stopped.")
+        return False
+
+    def _announce_segment(self, segment: str) -> None:
+        """Record a new segment before a row points into it, so that readers elsewhere know where it is."""
+        assert self._uploader is not None  # noqa: S101 — it is called only with one
+        self._db.run(archive_segments.opened, self._uploader.folder_id, self._uploader.machine, segment)
+
+    def _close_old_segment(self) -> None:
+        if self._segments is not None and self._segments.close_old() and self._uploader is not None:
+            self._uploader.wake()
 
     def _set_problem(self, what: str, why: str) -> None:
         """Say why nothing is committed, and since when; the first time in the log, too."""

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.archive import reader
+from holdfast.archive.machine_id import machine_id
+from holdfast.archive.reader import ArchiveReader
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import safe_name
 from holdfast.crawler import site_blocks
@@ -25,7 +26,7 @@ from holdfast.crawler.document_rows import document_row
 from holdfast.db import documents, items
 from holdfast.db.connection import Database
 from holdfast.db.items import Due, Parsed
-from holdfast.errors import HoldfastError
+from holdfast.errors import ArchiveUnavailable, HoldfastError, SegmentMissing
 from holdfast.model.job import MARKDOWN
 from holdfast.model.outcome import Outcome
 from holdfast.model.parse_result import Document, FailureKind, ParseDone, ParseFailed
@@ -48,6 +49,8 @@ SAVE_DELAY: Final = 0.05
 """Seconds for which results are collected before they are saved."""
 PROCESS_RETRY_SECONDS: Final = 5.0
 """Seconds to wait after a parser process could not be started."""
+STORE_RETRY_SECONDS: Final = 2.0
+"""Seconds to wait after the object store could not be used."""
 DECIDE_SECONDS: Final = 60.0
 """Seconds between two looks, while pages are parsed, at which blocks are left out of documents."""
 CLOSE_TIMEOUT: Final = 5.0
@@ -81,7 +84,7 @@ class Extraction:
     def __init__(
         self,
         database: Database,
-        archive: Path,
+        archive: ArchiveReader,
         settings: Parsing,
         *,
         worker: str | None,
@@ -101,6 +104,7 @@ class Extraction:
         self._worker = None if worker is None else safe_name(worker)
         self._job_id, self._domain_id = job_id, domain_id
         self._parser_file = parser_file
+        self._machine = machine_key(archive)
         self._on_idle = on_idle
         self._db = DbThread(database, "parser")
         self._lookup_db = db or self._db
@@ -204,7 +208,11 @@ class Extraction:
 
     async def _take(self) -> int:
         """Queue pages that are due in the archive; return how many."""
-        folders = await asyncio.to_thread(self._folders)
+        if self._archive.store is not None:
+            folders = await self._lookup_db.call(items.due_folders)
+            folders.sort(key=lambda name: name != self._worker)
+        else:
+            folders = await asyncio.to_thread(self._folders)
         if not folders or not await self._lookup_db.call(items.any_due, folders, self._job_id):
             return 0
         known = list((await self._load_runner()).registry.sources)
@@ -219,6 +227,7 @@ class Extraction:
                 limit=CHUNK_PAGES + len(self._in_progress),
                 job_id=self._job_id,
                 domain_id=self._domain_id,
+                machine=self._machine,
             )
             new = [page for page in found if page not in self._in_progress]
             for page in new:
@@ -244,7 +253,8 @@ class Extraction:
     def _folders(self) -> list[str]:
         """Return the archive folders on this machine, this worker's own first."""
         try:
-            names = sorted(path.name for path in self._archive.iterdir() if path.is_dir())
+            folder = self._archive.folder
+            names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder is not None else []
         except OSError:
             return []
         return sorted(names, key=lambda name: name != self._worker)
@@ -293,6 +303,15 @@ class Extraction:
         try:
             if document is None:
                 document = await asyncio.to_thread(read_archived, self._archive, page)
+        except ArchiveUnavailable as problem:
+            self._warn_once(f"pages wait for their parsers: {problem}")
+            await asyncio.sleep(STORE_RETRY_SECONDS)
+            self._may_be_due = True
+            return None
+        except SegmentMissing as problem:
+            if not problem.lost and problem.machine is not None:  # it is on its way into the object store
+                return None
+            return Parsed(page, "", None, error=str(problem), final=True)
         except HoldfastError as problem:
             return Parsed(page, "", None, error=str(problem), final=True)
         except OSError as problem:
@@ -363,9 +382,19 @@ class Extraction:
         self._on_idle()
 
 
-def read_archived(archive: Path, page: Due) -> Document:
-    """Read a page from the archive. Raises NotFound and ArchiveDamaged."""
-    stored = reader.read(archive, page.ref)
+def machine_key(archive: ArchiveReader) -> str | None:
+    """The identity of this machine where others may have pages that it cannot read yet: with an object store; else None."""
+    if archive.store is None:
+        return None
+    try:
+        return machine_id(archive.folder) if archive.folder is not None else ""
+    except (HoldfastError, OSError):
+        return ""
+
+
+def read_archived(archive: ArchiveReader, page: Due) -> Document:
+    """Read a page from the archive. Raises SegmentMissing, ArchiveUnavailable, ArchiveDamaged, OSError."""
+    stored = archive.read(page.ref)
     return Document(stored.url, stored.body, stored.headers.get("content-type"), stored.headers, stored.fetched_at)
 
 

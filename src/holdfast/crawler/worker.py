@@ -22,6 +22,7 @@ from holdfast.crawler.extraction import Extraction
 from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
 from holdfast.crawler.link_filter import LinkMemoryBudget
 from holdfast.crawler.proxy_registry import ProxyRegistry
+from holdfast.crawler.segment_uploader import SegmentUploader
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
 from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
@@ -158,7 +159,7 @@ class Worker:
         proxies = ProxyRegistry(self._db, self._clock, settings, config.unseal)
         self._extraction = Extraction(
             config.database,
-            config.archive_folder,
+            config.archive,
             settings.parsing,
             worker=name,
             job_id=config.job_id,
@@ -166,6 +167,9 @@ class Worker:
             db=self._db,
             on_idle=self._changed.set,
         )
+        uploader = None
+        if config.archive.store is not None:
+            uploader = SegmentUploader(config.database, config.archive_folder, settings.archive, config.archive.store)
         batch_writer = BatchWriter(
             config.database,
             self._leases,
@@ -179,7 +183,14 @@ class Worker:
             versions=settings.crawl.page_versions,
             near_distance=settings.images.near_distance,
             image_store=lambda: image_store.open_store(settings.images, settings.data),
-            archive=lambda: ArchiveWriter(config.archive_folder, name, settings.archive, software=config.agent),
+            archive=lambda on_opened: ArchiveWriter(
+                config.archive_folder,
+                name,
+                settings.archive,
+                software=config.agent,
+                on_opened=on_opened,
+            ),
+            uploader=uploader,
             counters=self._counters,
             offer_page=self._extraction.offer,
             report=config.report,

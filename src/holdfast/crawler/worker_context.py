@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.crawler.batch_writer import BatchWriter
 from holdfast.crawler.db_thread import DbThread
 from holdfast.crawler.leases import Leases
@@ -34,6 +35,8 @@ class WorkerConfig:
     rules: UrlRules
     defaults: NewDomains
     archive_folder: Path
+    archive: ArchiveReader
+    """Reads the archive of all machines, as far as they have uploaded it."""
     unseal: Callable[[str], str]
     """Decrypts a stored secret: the password of a proxy, the headers of a domain."""
     parser_file: Path | None = None

@@ -29,7 +29,24 @@ WHERE due AND split_part(archive_segment, '/', 1) = %(folder)s
   AND (domain_id, job_id, url_key, parser) > (%(key0)s::bigint, %(key1)s::bigint, %(key2)s::bytea, %(key3)s)
   AND parser = ANY(%(parsers)s::text[]) AND (%(job)s::bigint IS NULL OR job_id = %(job)s)
   AND (%(domain)s::bigint IS NULL OR domain_id = %(domain)s) AND fetched_at <= clock_timestamp() - %(age)s * interval '1 second'
+  {here}
 ORDER BY domain_id, job_id, url_key, parser LIMIT %(limit)s
+"""
+# With an object store: not what only another machine has.
+HERE: Final = """
+AND NOT EXISTS (SELECT FROM archive_segments s JOIN archive_machines m ON m.id = s.machine_id
+                WHERE s.segment = archive_segment AND s.state IN ('open', 'local') AND m.folder_id <> %(machine)s)
+"""
+# One look at the index for each folder, however many pages are due.
+_DUE_FOLDERS: Final = """
+WITH RECURSIVE folders AS (
+    (SELECT split_part(archive_segment, '/', 1) AS folder FROM page_parses WHERE due ORDER BY split_part(archive_segment, '/', 1) LIMIT 1)
+    UNION ALL
+    SELECT (SELECT split_part(archive_segment, '/', 1) FROM page_parses
+            WHERE due AND split_part(archive_segment, '/', 1) > folders.folder ORDER BY split_part(archive_segment, '/', 1) LIMIT 1)
+    FROM folders WHERE folders.folder IS NOT NULL
+)
+SELECT folder FROM folders WHERE folder IS NOT NULL
 """
 # FOR NO KEY UPDATE in the order in which the commit of pages locks them. Checked again under the lock: the page may be newer.
 _LOCK: Final = """
@@ -114,8 +131,12 @@ def due(
     age: float = 0.0,
     after: Sequence[object] = FIRST,
     limit: int = 100,
+    machine: str | None = None,
 ) -> list[Due]:
-    """Return pages after the key `after` that are due for one of these parsers, since `age` seconds, in this folder of an archive."""
+    """Return pages after the key `after` that are due for one of these parsers, since `age` seconds, in this folder of an archive.
+
+    `machine`: the identity of this machine if there is an object store; pages that are only on another one are left out.
+    """
     values = {
         "folder": folder,
         "parsers": list(parsers),
@@ -123,10 +144,17 @@ def due(
         "domain": domain_id,
         "age": age,
         "limit": limit,
+        "machine": machine,
     }
     keys = {f"key{place}": value for place, value in enumerate(after)}
-    rows = connection.execute(_DUE, values | keys, prepare=False)
+    query = _DUE.format(here="" if machine is None else HERE)
+    rows = connection.execute(query, values | keys, prepare=False)
     return [Due(PageKey(*row[:4]), ArchiveRef(*row[4:])) for row in rows]
+
+
+def due_folders(connection: psycopg.Connection) -> list[str]:
+    """Return the folders of archives, of all machines, in which pages are due."""
+    return [row[0] for row in connection.execute(_DUE_FOLDERS)]
 
 
 def any_due(connection: psycopg.Connection, folders: Sequence[str], job_id: int | None = None) -> bool:

@@ -176,6 +176,14 @@ STRUCTURE: Final[dict[str, str]] = {
         WHERE archive_segment IS NOT NULL AND NOT COALESCE(
             archive_offset >= 0 AND archive_length > 0 AND octet_length(payload_digest) = 32, false)
     """,
+    "I11 no page was lost with the machine that had its segment (archive_lost)": """
+        SELECT r.domain_id, r.job_id, (SELECT f.url FROM url_frontier f WHERE f.domain_id = r.domain_id AND f.job_id = r.job_id
+               AND f.url_key = r.url_key) AS url, r.number AS version, r.archive_segment AS segment, m.name AS machine,
+               'archive_lost' AS problem
+        FROM (SELECT domain_id, job_id, url_key, NULL::integer AS number, archive_segment FROM crawled_pages
+              UNION ALL SELECT domain_id, job_id, url_key, number, archive_segment FROM page_versions) r
+        JOIN archive_segments s ON s.segment = r.archive_segment AND s.state = 'lost' JOIN archive_machines m ON m.id = s.machine_id
+    """,
     "I11 every version of a page belongs to a page": """
         SELECT v.domain_id, v.job_id, v.url_key, v.number FROM page_versions v WHERE NOT EXISTS (
             SELECT FROM crawled_pages p WHERE p.domain_id = v.domain_id AND p.job_id = v.job_id AND p.url_key = v.url_key)

@@ -5,18 +5,16 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from pathlib import Path
 from typing import Any, Final
 
-from holdfast.archive import reader
-from holdfast.archive.reader import StoredResponse
+from holdfast.archive.reader import ArchiveReader, StoredResponse
 from holdfast.db import domains, jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.documents import queries
 from holdfast.documents.content import compose, read_content
 from holdfast.documents.queries import DocumentBody
 from holdfast.documents.records import Document
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import HoldfastError, NotFound, SegmentMissing
 from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.job import MARKDOWN
 from holdfast.model.outcome import PAGES
@@ -47,8 +45,7 @@ class DocumentService:
     database: Database
     make_pool: Callable[[], PluginPool]
     """Makes a pool of parser processes, in which pages of the archive are extracted."""
-    archive: Path | None = None
-    """The archive folder of this machine; None: there is none."""
+    archive: ArchiveReader = field(default_factory=lambda: ArchiveReader(None))
     rules: UrlRules = DEFAULT_RULES
     registrable: bool = False
     _turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_AT_ONCE), repr=False)
@@ -97,11 +94,11 @@ class DocumentService:
             raise NotFound(f"{page.url} asked not to be indexed (noindex), so its content is not shown.")
         if (ref := archive_ref(page)) is None:
             raise NotFound(f"{page.url} was crawled without an archive (`--no-archive`), so its content is gone.")
-        if self.archive is None:
-            raise NotFound(f"{page.url} is archived on the machine of worker {worker_of(ref.segment)}: ask there.")
         try:
-            return reader.read(self.archive, ref)
-        except NotFound:
+            return self.archive.read(ref)
+        except SegmentMissing as problem:
+            if problem.machine is not None:
+                raise NotFound(f"The content of {page.url} cannot be read here. {problem}") from None
             raise NotFound(
                 f"{page.url} is archived on the machine of worker {worker_of(ref.segment)}: ask there."
             ) from None

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.archive.image_store import FolderImageStore, ImageStore, sha256_of
-from holdfast.archive.reader import ArchiveDamaged
 from holdfast.atomic_file import AtomicFile
 from holdfast.control.listings import resolve_names
 from holdfast.db.connection import Database
-from holdfast.errors import ImageStoreUnavailable, NotFound, UsageError
+from holdfast.errors import ArchiveDamaged, ImageStoreUnavailable, NotFound, UsageError
 from holdfast.images import queries
 from holdfast.images.records import ExportedImage
 

@@ -69,8 +69,9 @@ def service(context: CommandContext, parser: "ChosenParser | None" = None) -> "E
     from holdfast.items.service import ExtractionService
 
     file = None if parser is None else parser.file
+    database = context.store()
     return ExtractionService(
-        context.store(), factories.archive_folder(context.settings), context.settings.parsing, file
+        database, factories.archive_reader(context.settings, database), context.settings.parsing, file
     )
 
 

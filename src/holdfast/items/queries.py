@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from holdfast.db.items import FIRST, PageKey, key_columns
+from holdfast.db.items import FIRST, HERE, PageKey, key_columns
 from holdfast.db.keyset_pagination import Equals, Listing, Order, SortColumn
 from holdfast.db.rows import by_name, select_list
 from holdfast.items.records import Item, ParseCounts
@@ -77,7 +77,7 @@ def chunks(
 # Counts ---------------------------------------------------------------------------------------------------------------
 
 _COUNT_DUE: Final = """
-SELECT split_part(archive_segment, '/', 1), parser, count(*) FROM page_parses
+SELECT parser, {readable}, count(*) FROM page_parses
 WHERE due AND (%(job)s::bigint IS NULL OR job_id = %(job)s) AND (%(domain)s::bigint IS NULL OR domain_id = %(domain)s)
 GROUP BY 1, 2 ORDER BY 1, 2
 """
@@ -90,12 +90,28 @@ FROM job_domains jd JOIN page_parses r ON r.domain_id = jd.domain_id AND r.job_i
 """
 
 
+class DueCount(NamedTuple):
+    """Pages that are due for a parser, and can be read on this machine, or cannot."""
+
+    parser: str
+    readable: bool
+    pages: int
+
+
 def count_due(
-    connection: psycopg.Connection, *, job_id: int | None = None, domain_id: int | None = None
-) -> dict[tuple[str, str], int]:
-    """Return how many pages are due, by folder of the archive and parser."""
-    rows = connection.execute(_COUNT_DUE, {"job": job_id, "domain": domain_id})
-    return {(folder, parser): count for folder, parser, count in rows}
+    connection: psycopg.Connection,
+    *,
+    job_id: int | None = None,
+    domain_id: int | None = None,
+    machine: str | None = None,
+    folders: Sequence[str] | None = None,
+) -> list[DueCount]:
+    """Return how many pages are due. `folders`: the folders of the archive on this machine; with an object store `machine` is given
+    instead, the identity of this machine."""
+    readable = "split_part(archive_segment, '/', 1) = ANY(%(folders)s)" if folders is not None else f"TRUE {HERE}"
+    values = {"job": job_id, "domain": domain_id, "machine": machine, "folders": list(folders or ())}
+    rows = connection.execute(_COUNT_DUE.format(readable=readable), values, prepare=False)
+    return [DueCount(*row) for row in rows]
 
 
 def parse_counts(connection: psycopg.Connection, job_id: int) -> ParseCounts:

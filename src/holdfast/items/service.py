@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.listings import read_page
-from holdfast.crawler.extraction import Extraction, ExtractionCounts, parse_due
+from holdfast.crawler.extraction import Extraction, ExtractionCounts, machine_key, parse_due
 from holdfast.db import domains, jobs
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Page, check_page_size
@@ -77,10 +78,10 @@ class NotParsedHere:
 
 @dataclass(frozen=True, slots=True)
 class ExtractionService:
-    """Parses due pages of crawls in this process, from the archive of this machine."""
+    """Parses due pages of crawls in this process, from the archive that this machine can read."""
 
     database: Database
-    archive: Path
+    archive: ArchiveReader
     settings: Parsing
     parser_file: Path | None = None
 
@@ -130,23 +131,28 @@ class ExtractionService:
 
     def due_here(self, *, job_id: int | None = None, domain_id: int | None = None) -> int:
         """Return how many pages could be parsed here now."""
-        with self.database.session() as connection:
-            due = queries.count_due(connection, job_id=job_id, domain_id=domain_id)
-        known, folders = self._parsers_and_folders()
-        return sum(count for (folder, parser), count in due.items() if folder in folders and parser in known)
+        due, known = self._due(job_id, domain_id)
+        return sum(one.pages for one in due if one.readable and one.parser in known)
 
     def not_parsed_here(self, *, job_id: int | None = None, domain_id: int | None = None) -> NotParsedHere:
         """Return the due pages that cannot be parsed here."""
-        with self.database.session() as connection:
-            due = queries.count_due(connection, job_id=job_id, domain_id=domain_id)
-        known, folders = self._parsers_and_folders()
+        due, known = self._due(job_id, domain_id)
         unknown: dict[str, int] = {}
-        for (folder, parser), count in due.items():
-            if folder in folders and parser not in known:
-                unknown[parser] = unknown.get(parser, 0) + count
-        return NotParsedHere(sum(count for (folder, _), count in due.items() if folder not in folders), unknown)
+        for one in due:
+            if one.readable and one.parser not in known:
+                unknown[one.parser] = unknown.get(one.parser, 0) + one.pages
+        return NotParsedHere(sum(one.pages for one in due if not one.readable), unknown)
 
-    def _parsers_and_folders(self) -> tuple[set[str], set[str]]:
-        known = set(discover(self.settings.folder, self.parser_file).sources)
-        folders = {path.name for path in self.archive.iterdir()} if self.archive.is_dir() else set()
-        return known, folders
+    def _due(self, job_id: int | None, domain_id: int | None) -> tuple[list[queries.DueCount], set[str]]:
+        """The due pages, and the parsers that are known here."""
+        machine, folder = machine_key(self.archive), self.archive.folder
+        here = [path.name for path in folder.iterdir()] if folder is not None and folder.is_dir() else []
+        with self.database.session() as connection:
+            due = queries.count_due(
+                connection,
+                job_id=job_id,
+                domain_id=domain_id,
+                machine=machine,
+                folders=None if machine is not None else here,
+            )
+        return due, set(discover(self.settings.folder, self.parser_file).sources)

@@ -6,9 +6,9 @@ The rule: a handler may run twice, and reports its progress often enough that it
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.verify import Verifier
 from holdfast.db.verify import Finding
 from holdfast.domains.records import DomainAction, DomainFilter
@@ -38,8 +38,8 @@ class OperationHandlers:
     frontier: FrontierService
     pages: PageService
     verifier: Verifier
-    archive: Path
-    """The archive of this machine; `verify` reads it if it exists and is requested."""
+    archive: ArchiveReader
+    """The archive; `verify` reads it if it exists and is requested."""
 
     def by_kind(self) -> Mapping[str, Handler]:
         """Return all handlers by kind."""
@@ -54,7 +54,7 @@ class OperationHandlers:
 
     def verify(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
         """Run all checks, like `holdfast verify`."""
-        archive = self.archive if arguments.get("archive", True) and self.archive.is_dir() else None
+        archive = self.archive if arguments.get("archive", True) and self.archive.exists else None
         images = self.verifier.images if arguments.get("archive", True) else None
         verifier = replace(self.verifier, archive=archive, images=images)
         findings: list[Finding] = []

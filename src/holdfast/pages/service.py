@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.listings import read_page
 from holdfast.db import audit, domains, jobs
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Page
-from holdfast.errors import HoldfastError, NotFound, UsageError
+from holdfast.errors import ArchiveUnavailable, HoldfastError, NotFound, SegmentMissing, UsageError
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import PAGES
@@ -48,7 +49,7 @@ class PageService:
     database: Database
     rules: UrlRules = DEFAULT_RULES
     registrable: bool = False
-    sources: SourceReader = field(default_factory=lambda: SourceReader(None))
+    sources: SourceReader = field(default_factory=lambda: SourceReader(ArchiveReader(None)))
     """Reads archived pages of this machine."""
 
     def page(
@@ -261,11 +262,15 @@ def _read_text(texts: Texts, stored: StoredVersion) -> str:
         raise _NoText(f"{which} is nowhere: its job was crawled with `--no-archive`.")
     try:
         return texts.read_archived(ref, version.content_type)
-    except NotFound:
+    except SegmentMissing as problem:
+        if problem.machine is not None:
+            raise _NoText(f"{which} cannot be read here. {problem}") from None
         raise _NoText(
             f"{which} is in an archive file of worker {worker_of(ref.segment)} that is not on this machine: compare there, or copy its "
             "folder into the archive folder here."
         ) from None
+    except ArchiveUnavailable as problem:
+        raise _NoText(f"{which} cannot be read now. {problem}") from None
     except (HoldfastError, OSError):
         raise _NoText(f"{which} is in an archive file that cannot be read: `holdfast verify` names it.") from None
 

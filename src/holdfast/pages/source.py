@@ -7,14 +7,12 @@ time. Bytes that are not on this machine are a sentence, not an error. No databa
 import asyncio
 import threading
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
 import zstandard
 
-from holdfast.archive import reader
-from holdfast.archive.reader import StoredResponse
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.archive.reader import ArchiveReader, StoredResponse
+from holdfast.errors import ArchiveUnavailable, HoldfastError, SegmentMissing
 from holdfast.model.content_type import BodyKind, kind_of
 from holdfast.model.fetch_types import Anchor, ArchiveRef, ParsedPage
 from holdfast.model.url import absolute_url
@@ -42,8 +40,7 @@ def archive_ref(page: PageFacts) -> ArchiveRef | None:
 class SourceReader:
     """Reads archived pages. It may be shared by threads."""
 
-    archive: Path | None
-    """The archive folder of this machine; None: there is none."""
+    archive: ArchiveReader
     deadline: float = 5.0
     """Seconds until a parser in a process of its own is killed."""
     _turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_AT_ONCE), repr=False)
@@ -57,12 +54,12 @@ class SourceReader:
             found = replace(found, text=text[:MAX_TEXT], truncated=len(text) > MAX_TEXT)
         if ref is None:
             return _missing(found, _why_not_archived(page))
-        if self.archive is None:
-            return _missing(found, _elsewhere(ref))
         try:
-            stored = reader.read(self.archive, ref)
-        except NotFound:
-            return _missing(found, _elsewhere(ref))
+            stored = self.archive.read(ref)
+        except SegmentMissing as problem:
+            return _missing(found, _elsewhere(ref) if problem.machine is None else str(problem))
+        except ArchiveUnavailable as problem:
+            return _missing(found, str(problem))
         except (HoldfastError, OSError) as problem:
             said = str(problem).rstrip(".")
             return _missing(found, f"{said}; `holdfast verify` checks the whole archive.")
@@ -148,6 +145,11 @@ def _why_not_archived(page: PageFacts) -> str:
     if page.crawled_at is None:
         reason = f" ({page.reason})" if page.reason else ""
         return f"It has no response that is stored: the URL is {page.state}{reason}."
+    if page.payload_digest is not None:
+        return (
+            f"The bytes of its response of {page.crawled_at:%Y-%m-%d %H:%M} UTC were lost with a machine; `holdfast replay --lost` has "
+            "queued it again where it can be fetched."
+        )
     return (
         f"Its response of {page.crawled_at:%Y-%m-%d %H:%M} UTC ({page.outcome}) is not archived: it had no body, or the job was "
         "crawled with `--no-archive`."

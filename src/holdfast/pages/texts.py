@@ -7,13 +7,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import zstandard
 
-from holdfast.archive import reader
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.archive.reader import ArchiveReader
+from holdfast.errors import ArchiveUnavailable, HoldfastError, SegmentMissing
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import PAGES
 from holdfast.pages.records import StoredPage
@@ -31,6 +30,14 @@ class MissingTexts:
 
     elsewhere: Counter[str] = field(default_factory=Counter)
     """In archive files on other machines, by the worker that wrote them."""
+    on_machines: Counter[str] = field(default_factory=Counter)
+    """Likewise, by the machine that has not uploaded them yet."""
+    lost: int = 0
+    """Lost with their machine."""
+    unavailable: int = 0
+    """In an object store that does not answer."""
+    why: str = ""
+    """Why it does not."""
     damaged: int = 0
     """In archive files that cannot be read."""
     not_kept: int = 0
@@ -41,7 +48,8 @@ class MissingTexts:
     @property
     def total(self) -> int:
         """All of them."""
-        return self.elsewhere.total() + self.damaged + self.not_kept + self.unknown
+        found = self.elsewhere.total() + self.on_machines.total() + self.lost + self.unavailable
+        return found + self.damaged + self.not_kept + self.unknown
 
     def sentences(self) -> Iterator[str]:
         """A sentence for each count, with a remedy."""
@@ -53,6 +61,12 @@ class MissingTexts:
                 f"{_texts(self.elsewhere.total())} in archive files that are not on this machine, of {whose} {some}: export there, "
                 f"or copy their folders into the archive folder here."
             )
+        for machine, count in sorted(self.on_machines.items()):
+            yield f"{_texts(count)} in archive files that are still on machine {machine}: export again when it has uploaded them."
+        if self.lost:
+            yield f"{_texts(self.lost)} lost with their machine: `holdfast replay --lost` fetches their pages again."
+        if self.unavailable:
+            yield f"{_texts(self.unavailable)} out of reach: {self.why}"
         if self.damaged:
             yield f"{_texts(self.damaged)} in archive files that cannot be read: `holdfast verify` names them."
         if self.not_kept:
@@ -76,8 +90,8 @@ def has_text(outcome: str, noindex: bool, content_length: int) -> bool:
 class Texts:
     """Reads the texts of pages, with a parser for those that are not stored. A context manager: the parser may have processes."""
 
-    def __init__(self, archive: Path | None, missing: MissingTexts | None = None) -> None:
-        """`archive`: the archive folder of this machine, if there is one. `missing` counts texts that are not available."""
+    def __init__(self, archive: ArchiveReader, missing: MissingTexts | None = None) -> None:
+        """`missing` counts texts that are not available."""
         self._archive = archive
         self._missing = missing if missing is not None else MissingTexts()
         self._runner = asyncio.Runner()
@@ -105,18 +119,24 @@ class Texts:
         ref = ArchiveRef(segment, page.archive_offset or 0, page.archive_length or 0, stored.payload_digest or b"")
         try:
             return self.read_archived(ref, page.content_type)
-        except NotFound:
-            self._missing.elsewhere[worker_of(segment)] += 1
+        except ArchiveUnavailable as problem:
+            self._missing.unavailable += 1
+            self._missing.why = str(problem)
+        except SegmentMissing as problem:
+            if problem.lost:
+                self._missing.lost += 1
+            elif problem.machine is not None:
+                self._missing.on_machines[problem.machine] += 1
+            else:
+                self._missing.elsewhere[worker_of(segment)] += 1
         except (HoldfastError, OSError):
             self._missing.damaged += 1
         return None
 
     def read_archived(self, ref: ArchiveRef, content_type: str | None) -> str:
-        """Return the text of an archived page. Raises NotFound if its file is not on this machine, HoldfastError or OSError if it cannot
-        be read."""
-        if self._archive is None:
-            raise NotFound("There is no archive on this machine.")
-        body = reader.read(self._archive, ref).body
+        """Return the text of an archived page. Raises SegmentMissing if its file cannot be read from this machine, ArchiveUnavailable,
+        HoldfastError or OSError if it cannot be read at all."""
+        body = self._archive.read(ref).body
         from holdfast.parse.page_parser import PageParser
 
         self._parser = self._parser or PageParser(links_per_page=1)

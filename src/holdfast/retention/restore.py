@@ -17,11 +17,10 @@ from typing import Final
 from holdfast import failpoints
 from holdfast.archive import segment_file
 from holdfast.archive.file_store import FileStore, facts_of
-from holdfast.archive.reader import ArchiveDamaged
 from holdfast.db import archives as manifest
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.errors import HoldfastError, Refused, UnderWay, UsageError
+from holdfast.errors import ArchiveDamaged, HoldfastError, Refused, UnderWay, UsageError
 from holdfast.retention import files
 from holdfast.retention.queries import archives, log, runs
 from holdfast.retention.records import ArchiveDetails, ArchiveEntry, ArchiveFile, RestoredArchive

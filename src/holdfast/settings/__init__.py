@@ -4,7 +4,17 @@
 """
 
 from holdfast.model.duration import render as render_duration
-from holdfast.settings.crawling import Archive, Crawl, Fetch, Images, Parsing, Politeness, Proxies, Worker
+from holdfast.settings.crawling import (
+    Archive,
+    Crawl,
+    Fetch,
+    Images,
+    ObjectStoreOptions,
+    Parsing,
+    Politeness,
+    Proxies,
+    Worker,
+)
 from holdfast.settings.field_types import Duration
 from holdfast.settings.loader import load, variable
 from holdfast.settings.retention import Retention
@@ -40,6 +50,7 @@ __all__ = [
     "Fetch",
     "Flush",
     "Images",
+    "ObjectStoreOptions",
     "Origin",
     "Parsing",
     "Politeness",

@@ -202,8 +202,62 @@ class Worker(Group):
     )
 
 
-class Archive(Group):
-    """Where the bytes of pages are stored."""
+def store_place(text: str | None) -> str | None:
+    """The folder or the bucket of a store of files. Raises ValueError."""
+    if text is not None and (text.lower().startswith("s3:") or "://" in text):  # no one means a folder of that name
+        if not _BUCKET.fullmatch(text):
+            raise ValueError("must be a folder, or s3://bucket or s3://bucket/prefix")
+    elif text is not None:
+        folder_path(text)
+    return text
+
+
+def _machine(name: str | None) -> str | None:
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}", name):
+        raise ValueError("must be letters, digits, dots, dashes and underscores, 150 at the most")
+    return name
+
+
+def _endpoint(url: str | None) -> str | None:
+    if url is not None and not _ENDPOINT.fullmatch(url):
+        raise ValueError("must be a URL such as https://s3.example.com, without a user name in it")
+    return url
+
+
+class ObjectStoreOptions(Group):
+    """How an S3-compatible store is reached; the groups of what may be kept in one have these settings."""
+
+    endpoint: Annotated[str | None, AfterValidator(_endpoint)] = Field(
+        default=None, description="The URL of the S3-compatible store; not set = Amazon's."
+    )
+    region: Annotated[str, AfterValidator(single_word)] = Field(
+        default="us-east-1", description="The region of the S3-compatible store."
+    )
+    access_key: SecretStr | None = Field(
+        default=None,
+        description="The access key of the S3-compatible store; not set = `AWS_ACCESS_KEY_ID` of the environment, and so on.",
+    )
+    secret_key: SecretStr | None = Field(default=None, description="The secret key that belongs to `access_key`.")
+    credentials_file: Annotated[Path | None, BeforeValidator(folder_path)] = Field(
+        default=None,
+        description="A file with the credentials of the S3-compatible store, as `aws` writes it, that no other user can read (mode 0600).",
+    )
+    store_timeout: Duration = Field(
+        default=30 * _SECOND,
+        ge=0.1 * _SECOND,
+        le=timedelta(minutes=10),
+        description="How long the S3-compatible store is tried before it counts as unavailable.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_belong_together(self) -> Self:
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ValueError("access_key and secret_key must be given together")
+        return self
+
+
+class Archive(ObjectStoreOptions):
+    """Where the bytes of pages are stored, and whether they are copied into a store that all machines read."""
 
     segment_bytes: Count = Field(
         default=1_000_000_000, ge=10_000, le=2**40, description="Maximum size in bytes of a file of the archive."
@@ -217,25 +271,41 @@ class Archive(Group):
         le=MAX_INT4,
         description="Bodies that a worker remembers so that a repeat is only referred to; 0 = none.",
     )
+    store: Annotated[str | None, AfterValidator(store_place)] = Field(
+        default=None,
+        description="Where finished files of the archive are copied, so that every machine can read them: `s3://bucket/prefix` for an "
+        "S3-compatible store, or a folder that all machines share; not set = they stay on the machine that wrote them.",
+    )
+    upload_age: Duration = Field(
+        default=60 * _SECOND,
+        ge=_SECOND,
+        le=ONE_DAY,
+        description="With `store`, a file of the archive is finished and uploaded after this time: what a lost machine can lose.",
+    )
+    upload_bytes: Count = Field(
+        default=64_000_000,
+        ge=10_000,
+        le=2**32,
+        description="With `store`, a file of the archive is finished and uploaded at this size in bytes.",
+    )
+    keep_local: bool = Field(
+        default=True,
+        description="Keep files of the archive on this machine after they were uploaded; off = remove them.",
+    )
+    max_waiting: Count = Field(
+        default=10_000_000_000,
+        ge=0,
+        le=2**50,
+        description="Bytes that may wait on this machine to be uploaded; beyond that fetching waits until `store` takes them; "
+        "0 = no limit but the disk.",
+    )
+    machine: Annotated[str | None, AfterValidator(_machine)] = Field(
+        default=None,
+        description="The name of this machine in messages about the archive; not set = its host name.",
+    )
 
 
-def image_store_text(text: str | None) -> str | None:
-    """The folder or the bucket of a store of files. Raises ValueError."""
-    if text is not None and (text.lower().startswith("s3:") or "://" in text):  # no one means a folder of that name
-        if not _BUCKET.fullmatch(text):
-            raise ValueError("must be a folder, or s3://bucket or s3://bucket/prefix")
-    elif text is not None:
-        folder_path(text)
-    return text
-
-
-def _endpoint(url: str | None) -> str | None:
-    if url is not None and not _ENDPOINT.fullmatch(url):
-        raise ValueError("must be a URL such as https://s3.example.com, without a user name in it")
-    return url
-
-
-class Images(Group):
+class Images(ObjectStoreOptions):
     """Images of pages: what is accepted, and where the files are stored."""
 
     max_bytes: Count = Field(default=20_000_000, ge=1000, le=MAX_INT4, description="Larger images are refused.")
@@ -272,37 +342,10 @@ class Images(Group):
         le=MAX_DISTANCE,
         description="Bits of 64 by which the hashes of two images may differ that count as near duplicates.",
     )
-    store: Annotated[str | None, AfterValidator(image_store_text)] = Field(
+    store: Annotated[str | None, AfterValidator(store_place)] = Field(
         default=None,
         description="A folder, or `s3://bucket/prefix` for an S3-compatible store; not set = `images` in `data`.",
     )
-    endpoint: Annotated[str | None, AfterValidator(_endpoint)] = Field(
-        default=None, description="The URL of the S3-compatible store; not set = Amazon's."
-    )
-    region: Annotated[str, AfterValidator(single_word)] = Field(
-        default="us-east-1", description="The region of the S3-compatible store."
-    )
-    access_key: SecretStr | None = Field(
-        default=None,
-        description="The access key of the S3-compatible store; not set = `AWS_ACCESS_KEY_ID` of the environment, and so on.",
-    )
-    secret_key: SecretStr | None = Field(default=None, description="The secret key that belongs to `access_key`.")
-    credentials_file: Annotated[Path | None, BeforeValidator(folder_path)] = Field(
-        default=None,
-        description="A file with the credentials of the S3-compatible store, as `aws` writes it, that no other user can read (mode 0600).",
-    )
-    store_timeout: Duration = Field(
-        default=30 * _SECOND,
-        ge=0.1 * _SECOND,
-        le=timedelta(minutes=10),
-        description="How long the S3-compatible store is tried before it counts as unavailable.",
-    )
-
-    @model_validator(mode="after")
-    def _keys_belong_together(self) -> Self:
-        if (self.access_key is None) != (self.secret_key is None):
-            raise ValueError("images.access_key and images.secret_key must be given together")
-        return self
 
 
 class Parsing(Group):

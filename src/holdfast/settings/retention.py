@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field
 
 from holdfast.errors import UsageError
 from holdfast.model import schedule
-from holdfast.settings.crawling import image_store_text
-from holdfast.settings.field_types import Duration, Group
+from holdfast.settings.crawling import ObjectStoreOptions, store_place
+from holdfast.settings.field_types import Duration
 
 _DAY: Final = timedelta(days=1)
 
@@ -28,7 +28,7 @@ def _schedule(text: str | None) -> str | None:
 _Schedule = Annotated[str | None, AfterValidator(_schedule)]
 
 
-class Retention(Group):
+class Retention(ObjectStoreOptions):
     """How long what is kept, and where it is archived before it is deleted. A period of 0 = for ever."""
 
     schedule: _Schedule = Field(
@@ -77,10 +77,9 @@ class Retention(Group):
         default=True,
         description="Copy files of the archive (WARC) to the store of archives before they are deleted; false = delete them for good.",
     )
-    store: Annotated[str | None, AfterValidator(image_store_text)] = Field(
+    store: Annotated[str | None, AfterValidator(store_place)] = Field(
         default=None,
-        description="Where archives go: a folder, or `s3://bucket/prefix` for the S3-compatible store that `images.endpoint` and the keys "
-        "of `images` lead to; not set = `retention` in `data`.",
+        description="Where archives go: a folder, or `s3://bucket/prefix` for an S3-compatible store; not set = `retention` in `data`.",
     )
     format: Literal["parquet", "csv"] = Field(
         default="parquet", description="The format of archived rows: Parquet (zstd), or CSV (gzip)."

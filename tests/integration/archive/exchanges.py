@@ -46,7 +46,7 @@ def numbered(numbers: Iterable[int], size: int = 400) -> list[Exchange]:
 
 def writer(folder: Path, worker: str = "w1", **settings: int) -> ArchiveWriter:
     """A worker's archive in `folder`."""
-    return ArchiveWriter(folder, worker, Archive(**settings), software="holdfast test")
+    return ArchiveWriter(folder, worker, Archive.model_validate(settings), software="holdfast test")
 
 
 def keep(segments: ArchiveWriter, exchanges: list[Exchange]) -> list[ArchiveRef]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.archive import segment_file
-from holdfast.archive.reader import check, read
+from holdfast.archive.reader import ArchiveReader
 from holdfast.archive.segment_file import RecoveredSegment
 from holdfast.model.fetch_types import ArchiveRef
 from tests.integration.archive.exchanges import body_of, exchange, files, keep, numbered, records, warcio_check, writer
@@ -53,8 +53,8 @@ def test_a_torn_tail_is_cut(torn: tuple[Path, list[ArchiveRef], int, int], tmp_p
         assert not segment_file.mark_path(path).exists()
         if end % 49 == 0 or end in whole:
             assert len(records(path)) == 7 + sum(synced < place <= kept for place in whole)
-            assert [read(dead, ref).body for ref in refs] == [body_of(1), body_of(2)]
-            assert list(check(dead)) == []
+            assert [ArchiveReader(dead).read(ref).body for ref in refs] == [body_of(1), body_of(2)]
+            assert list(ArchiveReader(dead).check()) == []
 
 
 @pytest.mark.parametrize("tail", [bytes(5000), b"\x1f\x8b\x08" * 999, bytes(range(256)) * 20])
@@ -68,7 +68,7 @@ def test_a_tail_of_lost_pages_is_cut(torn: tuple[Path, list[ArchiveRef], int, in
         file.write(tail)
     (recovered,) = writer(dead).recovered
     assert recovered == RecoveredSegment(path.name, synced, size - synced + len(tail))
-    assert list(check(dead)) == []
+    assert list(ArchiveReader(dead).check()) == []
 
 
 def test_a_body_that_looks_like_records_does_not_save_a_torn_one(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_body_that_looks_like_records_does_not_save_a_torn_one(tmp_path: Path)
     os.truncate(path, ref.offset + ref.length - 10)
     (recovered,) = writer(tmp_path / "dead").recovered
     assert recovered.kept == ref.offset > synced
-    assert list(check(tmp_path / "dead")) == []
+    assert list(ArchiveReader(tmp_path / "dead").check()) == []
 
 
 def test_an_old_mark_only_costs_time(torn: tuple[Path, list[ArchiveRef], int, int]) -> None:
@@ -95,7 +95,7 @@ def test_an_old_mark_only_costs_time(torn: tuple[Path, list[ArchiveRef], int, in
     (path,) = files(dead)
     segment_file.mark_path(path).write_bytes(b"%020d\n" % 0)
     assert writer(dead).recovered == (RecoveredSegment(path.name, size, 0),)
-    assert [read(dead, ref).body for ref in refs] == [body_of(1), body_of(2)]
+    assert [ArchiveReader(dead).read(ref).body for ref in refs] == [body_of(1), body_of(2)]
 
 
 @pytest.mark.parametrize("mark", [b"", b"nonsense", bytes(21), b"%020d\n" % 10**9])
@@ -116,7 +116,7 @@ def test_what_was_synced_is_not_cut_even_if_it_is_damaged(torn: tuple[Path, list
         file.truncate(size - 5)
     (recovered,) = writer(dead).recovered
     assert recovered.kept > synced
-    assert read(dead, second).body == body_of(2)
+    assert ArchiveReader(dead).read(second).body == body_of(2)
 
 
 def test_a_segment_without_a_whole_record_goes(torn: tuple[Path, list[ArchiveRef], int, int]) -> None:
@@ -140,7 +140,7 @@ def test_the_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
     refs += keep(frozen, numbered([4]))
     frozen.close()
     other.close()
-    assert [read(tmp_path, ref).body for ref in refs] == [body_of(n) for n in (1, 2, 3, 4)]
+    assert [ArchiveReader(tmp_path).read(ref).body for ref in refs] == [body_of(n) for n in (1, 2, 3, 4)]
     assert warcio_check(tmp_path).returncode == 0
 
 
@@ -168,10 +168,10 @@ def test_killed_in_the_middle_of_a_write(tmp_path: Path, nth: int, part: float) 
     refs = keep(segments, numbered([7777]))
     segments.close()
     for number, ref in [*synced, (7777, refs[0])]:
-        body = read(tmp_path, ref).body
+        body = ArchiveReader(tmp_path).read(ref).body
         assert body == body_of(number, len(body))
     assert warcio_check(tmp_path).returncode == 0
-    assert list(check(tmp_path)) == []
+    assert list(ArchiveReader(tmp_path).check()) == []
 
 
 def test_killed_at_any_moment(tmp_path: Path, figure: Callable[[str], None]) -> None:
@@ -181,7 +181,7 @@ def test_killed_at_any_moment(tmp_path: Path, figure: Callable[[str], None]) -> 
     for _ in range(3):  # lives of one worker
         synced += _kill(tmp_path, 0, 0, moments.randint(1, 400))
         cut += sum(found.cut for found in writer(tmp_path).recovered)
-        assert list(check(tmp_path)) == []
-    assert all(read(tmp_path, ref).body == body_of(number, 4000) for number, ref in synced)
+        assert list(ArchiveReader(tmp_path).check()) == []
+    assert all(ArchiveReader(tmp_path).read(ref).body == body_of(number, 4000) for number, ref in synced)
     assert warcio_check(tmp_path).returncode == 0
     figure(f"archive: 3 kills, {len(synced)} synced answers, none lost, {cut} torn bytes cut")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.archive import segment_file
-from holdfast.archive.reader import check, read
+from holdfast.archive.reader import ArchiveReader
 from tests.integration.archive.exchanges import body_of, exchange, files, keep, numbered, records, warcio_check, writer
 
 
@@ -39,7 +39,7 @@ def test_a_failed_append_adds_nothing_and_may_be_tried_again(tmp_path: Path) -> 
     refs += keep(segments, numbered(range(2, 20)))
     segments.close()
     assert files(tmp_path) == [path]
-    assert [read(tmp_path, ref).body for ref in refs] == [body_of(n) for n in range(1, 20)]
+    assert [ArchiveReader(tmp_path).read(ref).body for ref in refs] == [body_of(n) for n in range(1, 20)]
     assert warcio_check(tmp_path).returncode == 0
 
 
@@ -52,7 +52,7 @@ def test_a_first_append_may_fail_too(tmp_path: Path) -> None:
     assert not list((tmp_path / "other").iterdir())
     (ref,) = keep(segments, numbered([1]))
     segments.close()
-    assert read(tmp_path, ref).body == body_of(1)
+    assert ArchiveReader(tmp_path).read(ref).body == body_of(1)
     assert warcio_check(tmp_path).returncode == 0
 
 
@@ -76,8 +76,8 @@ def test_a_tail_that_cannot_be_cut_at_once_is_cut_before_the_next_write(
     assert path.stat().st_size > size
     (ref,) = keep(segments, numbered([2]))
     segments.close()
-    assert read(tmp_path, ref).body == body_of(2)
-    assert list(check(tmp_path)) == []
+    assert ArchiveReader(tmp_path).read(ref).body == body_of(2)
+    assert list(ArchiveReader(tmp_path).check()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -100,7 +100,11 @@ def test_a_full_disk(tmp_path: Path) -> None:
         filler.unlink()
         refs += keep(segments, large)
         segments.close()
-        assert [read(disk / "archive", ref).body for ref in refs] == [body_of(1), body_of(2), large[0].result.body]
+        assert [ArchiveReader(disk / "archive").read(ref).body for ref in refs] == [
+            body_of(1),
+            body_of(2),
+            large[0].result.body,
+        ]
         assert warcio_check(disk / "archive").returncode == 0
     finally:
         subprocess.run(["umount", str(disk)], check=True)
@@ -125,10 +129,10 @@ def test_after_a_failed_fsync_the_segment_is_given_up(tmp_path: Path, monkeypatc
     again = keep(segments, numbered([1, 2]))
     segments.close()
     assert old.name not in again[0].segment
-    assert [read(tmp_path, ref).body for ref in refs + again] == [body_of(1), body_of(1), body_of(2)]
+    assert [ArchiveReader(tmp_path).read(ref).body for ref in refs + again] == [body_of(1), body_of(1), body_of(2)]
     assert [found.segment for found in writer(tmp_path).recovered] == [old.name]
     assert warcio_check(tmp_path).returncode == 0
-    assert list(check(tmp_path)) == []
+    assert list(ArchiveReader(tmp_path).check()) == []
 
 
 def test_what_was_not_synced_is_never_referred_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +166,7 @@ def test_a_first_fsync_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert list((tmp_path / "w1").iterdir()) == []
     (ref,) = keep(segments, numbered([1]))
     segments.close()
-    assert read(tmp_path, ref).body == body_of(1)
+    assert ArchiveReader(tmp_path).read(ref).body == body_of(1)
 
 
 def test_what_is_on_the_disk_when(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 from holdfast.archive.image_store import FolderImageStore, ImageFile, ImageStore, key_of, open_store, sha256_of
-from holdfast.archive.reader import ArchiveDamaged
-from holdfast.errors import ImageStoreUnavailable, NotFound, SettingsError, UsageError
+from holdfast.errors import ArchiveDamaged, ImageStoreUnavailable, NotFound, SettingsError, UsageError
 from holdfast.settings import Images, load
 from tests.support.object_store import BUCKET, KEYS, ObjectStore, object_store
 

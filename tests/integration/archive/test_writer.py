@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.archive.reader import ArchiveDamaged, check, read
-from holdfast.errors import NotFound
+from holdfast.archive.reader import ArchiveReader
+from holdfast.errors import ArchiveDamaged, NotFound
 from holdfast.model.fetch_types import ArchiveRef
 from tests.integration.archive.exchanges import (
     MOMENT,
@@ -40,7 +40,7 @@ def test_every_record_is_read_by_warcio(tmp_path: Path, level: int) -> None:
     assert found[3][2] == b"job: default\r\nvia: https://a.example/up\r\nfetchTimeMs: 0\r\n"
     judged = warcio_check(tmp_path)
     assert (judged.returncode, judged.stdout) == (0, "")
-    assert list(check(tmp_path)) == []
+    assert list(ArchiveReader(tmp_path).check()) == []
 
 
 def test_warcio_check_would_see_a_changed_body(tmp_path: Path) -> None:
@@ -55,21 +55,21 @@ def test_warcio_check_would_see_a_changed_body(tmp_path: Path) -> None:
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte ^ 1]))
     assert warcio_check(tmp_path).returncode == 1
-    (problem,) = check(tmp_path)
+    (problem,) = ArchiveReader(tmp_path).check()
     assert (problem.offset, problem.detail) == (ref.offset, "it is not whole")
     with pytest.raises(ArchiveDamaged, match="cannot be unpacked"):
-        read(tmp_path, ref)
+        ArchiveReader(tmp_path).read(ref)
 
 
 def test_reading_gives_what_was_kept(tmp_path: Path) -> None:
     segments = writer(tmp_path)
     (ref,) = keep(segments, [exchange(body=b"ab" * 10, cut=True)])  # read while the segment is open
-    stored = read(tmp_path, ref)
+    stored = ArchiveReader(tmp_path).read(ref)
     assert (stored.url, stored.fetched_at, stored.status) == ("https://a.example/", MOMENT, 200)
     assert (stored.body, stored.cut) == (b"ab" * 10, True)
     assert stored.headers["content-type"] == "text/html"
     segments.close()
-    assert read(tmp_path, ref) == stored
+    assert ArchiveReader(tmp_path).read(ref) == stored
 
 
 def test_empty_and_large_bodies(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_empty_and_large_bodies(tmp_path: Path) -> None:
     exchanges = [exchange(body=b""), exchange(body=large), exchange(body=b"", status=304), exchange(request_head=b"")]
     refs = keep(segments, exchanges)
     segments.close()
-    assert [read(tmp_path, ref).body for ref in refs] == [b"", large, b"", b"<p>Hello"]
+    assert [ArchiveReader(tmp_path).read(ref).body for ref in refs] == [b"", large, b"", b"<p>Hello"]
     assert warcio_check(tmp_path).returncode == 0
-    assert list(check(tmp_path)) == []
+    assert list(ArchiveReader(tmp_path).check()) == []
 
 
 def test_segments_are_closed_when_they_are_long_enough(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_segments_are_closed_when_they_are_long_enough(tmp_path: Path) -> None:
     assert len(paths) > 3
     assert all(path.stat().st_size >= 10_000 for path in paths[:-1])
     assert {ref.segment for ref in refs} == {f"w1/{path.name}" for path in paths}
-    assert [read(tmp_path, ref).body for ref in refs] == [body_of(n) for n in range(100)]
+    assert [ArchiveReader(tmp_path).read(ref).body for ref in refs] == [body_of(n) for n in range(100)]
     assert all(records(path)[0][0] == "warcinfo" for path in paths)
     assert warcio_check(tmp_path).returncode == 0
     assert not list(tmp_path.rglob("*.open"))
@@ -107,7 +107,7 @@ def test_names_are_new_in_each_life_and_for_each_worker(tmp_path: Path) -> None:
             segments.close()
     assert len({ref.segment for ref in refs}) == 6
     assert len(files(tmp_path)) == 6
-    assert [read(tmp_path, ref).body for ref in refs] == [body_of(n) for n in (0, 0, 1, 1, 2, 2)]
+    assert [ArchiveReader(tmp_path).read(ref).body for ref in refs] == [body_of(n) for n in (0, 0, 1, 1, 2, 2)]
 
 
 def test_nothing_appended_leaves_nothing(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ class TestRepeats:
         segments.close()
         assert second.length < first.length / 2
         assert second.payload_digest == first.payload_digest
-        stored = read(tmp_path, second)
+        stored = ArchiveReader(tmp_path).read(second)
         assert (stored.url, stored.status, stored.headers["x"]) == ("https://a.example/2", 404, "y")
         assert stored.body == body_of(1, 5000)
         found = records(files(tmp_path)[0])
@@ -141,7 +141,7 @@ class TestRepeats:
             )
             assert revisit.get_header(field) == original.get_header(f"WARC-{name}")
         assert warcio_check(tmp_path).returncode == 0
-        assert list(check(tmp_path)) == []
+        assert list(ArchiveReader(tmp_path).check()) == []
 
     def test_only_what_is_synced_is_referred_to(self, tmp_path: Path) -> None:
         segments = writer(tmp_path)
@@ -175,7 +175,7 @@ class TestRepeats:
         files(tmp_path)[0].unlink()
         refs = keep(segments, numbered(range(40)))
         segments.close()
-        assert [read(tmp_path, ref).body for ref in refs] == [body_of(n) for n in range(40)]
+        assert [ArchiveReader(tmp_path).read(ref).body for ref in refs] == [body_of(n) for n in range(40)]
 
     def test_a_lost_original_is_reported(self, tmp_path: Path) -> None:
         segments = writer(tmp_path, segment_bytes=10_000)
@@ -184,8 +184,8 @@ class TestRepeats:
         segments.close()
         files(tmp_path)[0].unlink()
         with pytest.raises(NotFound, match="no segment"):
-            read(tmp_path, ref)
-        (problem,) = check(tmp_path)
+            ArchiveReader(tmp_path).read(ref)
+        (problem,) = ArchiveReader(tmp_path).check()
         assert (problem.segment, problem.offset) == (ref.segment, ref.offset)
         assert "no segment" in problem.detail
 
@@ -206,9 +206,9 @@ class TestDamage:
             (ArchiveRef("w1/../../x", 0, 10, first.payload_digest), "name of its segment is invalid"),
         ]:
             with pytest.raises(ArchiveDamaged, match=said):
-                read(tmp_path, ref)
+                ArchiveReader(tmp_path).read(ref)
         with pytest.raises(NotFound, match="no segment w1/gone"):
-            read(tmp_path, ArchiveRef("w1/gone", 0, 10, first.payload_digest))
+            ArchiveReader(tmp_path).read(ArchiveRef("w1/gone", 0, 10, first.payload_digest))
 
     def test_a_missing_end_is_reported(self, tmp_path: Path) -> None:
         segments = writer(tmp_path)
@@ -216,5 +216,5 @@ class TestDamage:
         segments.close()
         (path,) = files(tmp_path)
         os.truncate(path, ref.offset + 20)
-        (problem,) = check(tmp_path)
+        (problem,) = ArchiveReader(tmp_path).check()
         assert str(problem) == f"In {ref.segment}, the record at {ref.offset} is damaged: it is not whole."

@@ -13,7 +13,7 @@ import pytest
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from holdfast.archive import reader
+from holdfast.archive.reader import ArchiveReader
 from holdfast.backfill import pages
 from holdfast.model.fetch_types import ArchiveRef
 from tests.support import dynamic_site
@@ -76,7 +76,7 @@ def stored(store: Store) -> dict[str, tuple[Any, ...]]:
 
 def body_of(cli: Cli, row: tuple[Any, ...]) -> bytes:
     segment, offset, length, digest = row[4:]
-    return reader.read(cli.folder / ".holdfast" / "archive", ArchiveRef(segment, offset, length, digest)).body
+    return ArchiveReader(cli.folder / ".holdfast" / "archive").read(ArchiveRef(segment, offset, length, digest)).body
 
 
 def assert_all_sound(cli: Cli, store: Store) -> None:

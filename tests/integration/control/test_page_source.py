@@ -6,6 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound
 from holdfast.model.fetch_types import ArchiveRef
@@ -26,7 +27,7 @@ BODY = """<html lang=de><head><title>Grüße</title><base href="/shop/"></head><
 @pytest.fixture
 def service(database: Database, store: Store, tmp_path: Path) -> PageService:
     crawl_a_little(database, store)
-    return PageService(database, sources=SourceReader(tmp_path / "archive"))
+    return PageService(database, sources=SourceReader(ArchiveReader(tmp_path / "archive")))
 
 
 def put(
@@ -96,7 +97,7 @@ def test_a_hostile_page_is_read_within_the_deadline(
 ) -> None:
     page = b"<title>t</title><a href=/first rel=nofollow>one</a><a href=/second>two</a>" + BOMBS[bomb]
     put(connection, tmp_path / "archive", page)
-    reading = SourceReader(tmp_path / "archive", deadline=1.0)
+    reading = SourceReader(ArchiveReader(tmp_path / "archive"), deadline=1.0)
     began = time.monotonic()
     found = PageService(service.database, sources=reading).source(f"{HOME}a")
     assert time.monotonic() - began < 10

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.db import parse_results, task_frontier
 from holdfast.db.connection import Database
@@ -51,7 +52,7 @@ def phase(
     async def whole() -> list[TaskStatus | None]:
         folder = at.folder.parent / "parsers"
         runner = PluginPool(discover(folder if folder.is_dir() else None), timeout=30.0)
-        one = ParsePhase(database, runner, at.folder)
+        one = ParsePhase(database, runner, ArchiveReader(at.folder))
         try:
             return await work(one)
         finally:
@@ -251,13 +252,14 @@ def test_what_a_person_does_meanwhile_stands(at: Archived, database: Database) -
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.parse.plugin_registry import discover
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.db.connection import Database
 
 async def main():
-    phase = ParsePhase(Database(sys.argv[1]), PluginPool(discover(Path(sys.argv[2])), timeout=60.0), Path(sys.argv[3]))
+    phase = ParsePhase(Database(sys.argv[1]), PluginPool(discover(Path(sys.argv[2])), timeout=60.0), ArchiveReader(Path(sys.argv[3])))
     await phase.parse_task(int(sys.argv[4]))
 
 asyncio.run(main())

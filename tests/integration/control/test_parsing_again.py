@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.reparsing import Change, ChangeKind, ReparseReport, Selection, TaskReparser
 from holdfast.db import audit, parse_results
@@ -42,7 +43,7 @@ class Desk:
 
     def parse(self, *task_ids: int) -> None:
         async def whole() -> None:
-            phase = ParsePhase(self.database, self.runner(), self.at.folder)
+            phase = ParsePhase(self.database, self.runner(), ArchiveReader(self.at.folder))
             try:
                 assert [await phase.parse_task(one) for one in task_ids] == [S.COMPLETED] * len(task_ids)
             finally:
@@ -59,7 +60,7 @@ class Desk:
         async def whole() -> ReparseReport:
             runner = self.runner()
             try:
-                reparser = TaskReparser(self.database, runner, self.at.folder, "ann")
+                reparser = TaskReparser(self.database, runner, ArchiveReader(self.at.folder), "ann")
                 return await reparser.run(Selection(**chosen), ReparseReport(apply), watch)
             finally:
                 await runner.aclose()

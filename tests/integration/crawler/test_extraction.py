@@ -49,7 +49,7 @@ def pages(crawls: Crawls) -> list[tuple[str, int]]:
 
 
 def parse_rest(crawls: Crawls) -> ExtractionCounts:
-    archive = factories.archive_folder(crawls.settings)
+    archive = factories.archive_reader(crawls.settings, crawls.database)
 
     async def whole() -> ExtractionCounts:
         return await parse_due(Extraction(crawls.database, archive, crawls.settings.parsing, worker=None))
@@ -119,7 +119,7 @@ def test_without_a_parser_nothing_is_due_and_a_persons_word_for_a_domain_counts(
     domains.edit(crawls.connection, name, {"parser_name": "shop"})
     assert crawls.crawl(web.url(0), delay=0, job="other").completed
     assert urls_with_items(crawls)
-    assert item_queries.count_due(crawls.connection) == {}
+    assert item_queries.count_due(crawls.connection) == []
     domains.edit(crawls.connection, name, {"parser_name": None})
     assert crawls.rows("SELECT parser_name, parser_chosen FROM domains") == [("generic", False)]
 
@@ -127,7 +127,7 @@ def test_without_a_parser_nothing_is_due_and_a_persons_word_for_a_domain_counts(
 def test_a_parser_that_is_not_known_here_leaves_its_pages_due(crawls: Crawls, web: WebProcess, folder: Path) -> None:
     folder.mkdir()
     assert crawls.crawl(web.url(0), delay=0, parser="elsewhere").completed
-    assert sum(item_queries.count_due(crawls.connection).values()) == PAGES
+    assert sum(one.pages for one in item_queries.count_due(crawls.connection)) == PAGES
     write_parser(folder, "elsewhere", ITEM)
     done = parse_rest(crawls)
     assert (done.pages, done.items, done.failed) == (PAGES, 2 * PAGES, 0)
@@ -143,7 +143,7 @@ def test_crawled_pages_are_parsed_again_by_any_parser(crawls: Crawls, web: WebPr
             settings = crawls.settings
             runner = PluginPool(discover(folder), processes=1)
             reparser = PageReparser(
-                crawls.database, runner, factories.archive_folder(settings), "ann", settings.parsing
+                crawls.database, runner, factories.archive_reader(settings, crawls.database), "ann", settings.parsing
             )
             apply = chosen.pop("apply", False)
             try:

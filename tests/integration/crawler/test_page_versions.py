@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import factories
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.verify import BYTES, Verifier
 from holdfast.errors import NotFound, UsageError
 from holdfast.jobs.records import PageChange
@@ -61,7 +62,7 @@ def crawl_twice(crawls: Crawls, site: Pages, **options: Any) -> None:
 
 @pytest.fixture
 def pages(crawls: Crawls) -> PageService:
-    return PageService(crawls.database, sources=SourceReader(factories.archive_folder(crawls.settings)))
+    return PageService(crawls.database, sources=SourceReader(ArchiveReader(factories.archive_folder(crawls.settings))))
 
 
 def found(crawls: Crawls, kind: PageChange) -> list[tuple[str, int | None, int | None]]:
@@ -162,7 +163,9 @@ def test_what_cannot_be_compared_says_why(crawls: Crawls, site: Pages, pages: Pa
         pages.versions(address, "other")
     with pytest.raises(NotFound, match="has no answer yet"):
         pages.versions(url(site, "/nothing"))
-    elsewhere = PageService(crawls.database, sources=SourceReader(crawls.folder / "nothing")).diff(address)
+    elsewhere = PageService(crawls.database, sources=SourceReader(ArchiveReader(crawls.folder / "nothing"))).diff(
+        address
+    )
     assert elsewhere.text is None
     assert elsewhere.note is not None
     assert "is in an archive file of worker" in elsewhere.note
@@ -200,7 +203,7 @@ def test_a_job_without_an_archive_has_versions_without_text(crawls: Crawls, site
 
 def test_verify_finds_a_version_whose_bytes_are_not_there(crawls: Crawls, site: Pages) -> None:
     crawl_twice(crawls, site)
-    verifier = Verifier(crawls.database, 3, factories.archive_folder(crawls.settings))
+    verifier = Verifier(crawls.database, 3, ArchiveReader(factories.archive_folder(crawls.settings)))
 
     def bytes_check() -> tuple[int, int, list[object]]:
         (step,) = [step for step in verifier.run() if step.check == BYTES and step.finding]

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from holdfast import Client
-from holdfast.archive import reader
+from holdfast.archive.reader import ArchiveReader
 from holdfast.model.auth import Role
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.testing.simweb.process import WebProcess
@@ -102,11 +102,11 @@ def test_the_archive_holds_what_was_sent(crawls: Crawls, web: WebProcess) -> Non
     )
     assert len(refs) >= 20
     for url, segment, offset, length, digest, size in refs:
-        stored = reader.read(folder, ArchiveRef(segment, offset, length, bytes(digest)))
+        stored = ArchiveReader(folder).read(ArchiveRef(segment, offset, length, bytes(digest)))
         assert stored.url == url
         assert len(stored.body) == size
         assert stored.status == 200
-    assert list(reader.check(folder)) == []
+    assert list(ArchiveReader(folder).check()) == []
     assert crawls.value("SELECT count(*) FROM page_texts") == 0  # nobody asked for them
     assert crawls.command("verify", "--json") == 0
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import factories
-from holdfast.archive.reader import read
+from holdfast.archive.reader import ArchiveReader
 from holdfast.control.scheduler import Scheduler, Ticked
 from holdfast.crawler import visit
 from holdfast.model.fetch_types import ParsedPage
@@ -67,7 +67,7 @@ def test_tasks_are_fetched_kept_and_wait_to_be_parsed(tasks: Tasks, crawls: Craw
     for task in map(tasks.get, made):
         assert (task.http_status_code, task.error_message, task.attempt) == (200, None, 1)
         assert task.archive is not None
-        assert read(crawls.settings.data / "archive", task.archive.ref).body
+        assert ArchiveReader(crawls.settings.data / "archive").read(task.archive.ref).body
     assert [hit.url for hit in pages(hits(web, since=since))] == urls  # by priority, and no link was followed
     domain = crawls.domain(web.address.host(PLAIN))
     assert (domain["status"], domain["next_crawl_after"], domain["pages_crawled"]) == ("pending", None, 5)

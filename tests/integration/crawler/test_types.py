@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from holdfast import factories
-from holdfast.archive import reader
+from holdfast.archive.reader import ArchiveReader
 from holdfast.errors import UsageError
 from holdfast.jobs import edits, summary
 from holdfast.model.content_type import ContentGroup
@@ -81,7 +81,7 @@ def archived(crawls: Crawls, url: str) -> bytes:
         "JOIN url_frontier USING (domain_id, job_id, url_key) WHERE url = %s",
         url,
     )
-    return reader.read(factories.archive_folder(crawls.settings), ArchiveRef(segment, *rest)).body
+    return ArchiveReader(factories.archive_folder(crawls.settings)).read(ArchiveRef(segment, *rest)).body
 
 
 def test_all_types_are_archived_and_have_their_text(crawls: Crawls, site: Pages) -> None:

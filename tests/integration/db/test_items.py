@@ -75,7 +75,8 @@ def site(database: Database, store: Store) -> Site:
 def test_a_page_is_due_for_its_parser_when_it_is_committed(site: Site) -> None:
     ref = site.fetch()
     assert site.due() == [site.page(ref)]
-    assert queries.count_due(site.connection) == {("w1", "shop"): 1}
+    assert queries.count_due(site.connection, folders=["w1"]) == [("shop", True, 1)]
+    assert queries.count_due(site.connection, folders=["w2"]) == [("shop", False, 1)]
     assert items.due(site.connection, "w2", parsers=["shop"]) == [], "it lies on another machine"
     assert items.due(site.connection, "w1", parsers=["other"]) == [], "this parser is not known here"
     assert site.due(after=site.page(ref).key) == [] == site.due(age=60.0)
@@ -85,7 +86,7 @@ def test_without_a_parser_or_an_archive_nothing_is_due(site: Site) -> None:
     ref = site.fetch(parser=None)
     site.fetch(outcome=Outcome.NOT_MODIFIED)
     assert site.due() == [site.page(ref)]
-    assert queries.count_due(site.connection) == {("w1", "shop"): 1}, (
+    assert queries.count_due(site.connection, folders=["w1"]) == [("shop", True, 1)], (
         "not modified: the answer of before, for a new parser"
     )
     site.crawl.commit(site.claim, [site.crawl.outcome(HOME + "none", Outcome.OK, page=PageRow(200, parsers=("shop",)))])

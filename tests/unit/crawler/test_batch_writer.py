@@ -103,7 +103,7 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> Commits:
 
 
 def writer(pages: int, **options: Any) -> BatchWriter:
-    def archive() -> ArchiveWriter:
+    def archive(_: Callable[[str], None] | None) -> ArchiveWriter:
         raise AssertionError("nothing is left that would be archived")
 
     clock = SystemClock()

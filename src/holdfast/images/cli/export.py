@@ -6,7 +6,8 @@ from pathlib import Path
 import typer
 
 from holdfast import factories
-from holdfast.archive.image_store import S3_PREFIX, ImageStore, S3ImageStore
+from holdfast.archive.image_store import ImageStore, S3ImageStore
+from holdfast.archive.object_store import S3_PREFIX
 from holdfast.cli import command_context, output
 from holdfast.cli.command_context import CommandContext
 from holdfast.cli.output import pluralize, safe

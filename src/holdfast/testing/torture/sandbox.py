@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from holdfast.archive.image_store import FOLDER, FolderImageStore
+from holdfast.archive.reader import ArchiveReader
 from holdfast.db import embedded
 from holdfast.db.connection import Database
 
@@ -56,10 +57,10 @@ class Sandbox:
         return {}
 
     @property
-    def archive(self) -> Path | None:
-        """The archive folder; None: it does not exist yet."""
-        folder = self.data / "archive"
-        return folder if folder.is_dir() else None
+    def archive(self) -> ArchiveReader | None:
+        """The archive; None: it does not exist yet."""
+        reader = ArchiveReader(self.data / "archive")
+        return reader if reader.exists else None
 
     @property
     def images(self) -> FolderImageStore:

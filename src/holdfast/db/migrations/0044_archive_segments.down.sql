@@ -1,0 +1,2 @@
+DROP TABLE archive_segments;
+DROP TABLE archive_machines;
