@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Annotated, Final, Self, TextIO
@@ -101,7 +102,8 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 def print_error(sentence: str) -> None:
     """Print an error message to standard error."""
-    _print_lines(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
+    with suppress(HoldfastError):  # where nothing can be written, the exit code says it
+        _print_lines(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
 
 
 def print_marked(pieces: Iterable[tuple[str, bool]], indent: str = "") -> None:
@@ -174,6 +176,28 @@ def write(stream: TextIO | None, pieces: Iterable[str]) -> None:
     except OSError as problem:
         _discard_rest(stream)
         raise HoldfastError(f"The answer cannot be written: {problem.strerror}.") from problem
+
+
+def write_remark(pieces: Iterable[str]) -> None:
+    """Write to standard error. What cannot be written (a log on a full disk) is dropped: no command stops for a remark."""
+    if sys.stderr is None:  # closed by the parent process
+        return
+    try:
+        sys.stderr.writelines(pieces)
+        sys.stderr.flush()
+    except BrokenPipeError:
+        _discard_rest(sys.stderr)
+    except OSError:
+        pass
+
+
+def end_remarks() -> None:
+    """Drop what standard error did not take: Python would try again at exit, and turn the exit code into 120."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        _discard_rest(sys.stderr)
 
 
 def _discard_rest(stream: TextIO) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.crawler.batch_writer import BatchWriter
@@ -21,6 +21,7 @@ from holdfast.parse.image_check import ImageChecker
 from holdfast.parse.page_parser import PageParser
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import Clock
+from holdfast.telemetry.disk_space import DiskWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class WorkerConfig:
     archive_folder: Path
     unseal: Callable[[str], str]
     """Decrypts a stored secret: the password of a proxy, the headers of a domain."""
+    disks: DiskWatch = field(default_factory=lambda: DiskWatch({}, min_free=0, warn_free=0))
+    """The volumes of this machine."""
     parser_file: Path | None = None
     """A parser given by its path, in addition to those of the parser folder."""
     report: Callable[[Sequence[UrlOutcome]], None] | None = None

@@ -4,7 +4,7 @@
 """
 
 from holdfast.model.duration import render as render_duration
-from holdfast.settings.crawling import Archive, Crawl, Fetch, Images, Parsing, Politeness, Proxies, Worker
+from holdfast.settings.crawling import Archive, Crawl, Disk, Fetch, Images, Parsing, Politeness, Proxies, Worker
 from holdfast.settings.field_types import Duration
 from holdfast.settings.loader import load, variable
 from holdfast.settings.schema import (
@@ -32,6 +32,7 @@ __all__ = [
     "Claims",
     "Cooldown",
     "Crawl",
+    "Disk",
     "Domains",
     "Duration",
     "Fetch",
