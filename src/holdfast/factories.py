@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -217,6 +218,7 @@ def worker_config(
 ) -> "WorkerConfig":
     """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder. Raises
     UsageError, SettingsError."""
+    from holdfast.alerts import queries as alerts
     from holdfast.control.secret_box import SecretBox
     from holdfast.crawler.worker_context import WorkerConfig
 
@@ -232,6 +234,7 @@ def worker_config(
         archive_folder=archive_folder(settings),
         unseal=SecretBox.of(settings).open,
         disks=disk_watch(settings),
+        check_background=partial(alerts.check_background, tell=settings.webhook.alerts_url),
         parser_file=parser_file,
         job_id=job_id,
     )

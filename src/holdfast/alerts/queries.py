@@ -17,7 +17,8 @@ from psycopg.types.json import Jsonb
 
 from holdfast.alerts.records import Alert, Kind
 from holdfast.db import periodic_locks
-from holdfast.errors import NotFound
+from holdfast.db.connection import first_line
+from holdfast.errors import NotFound, StoreError
 from holdfast.model.activity import WorkerProblem, problems_of
 from holdfast.model.task import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
@@ -218,20 +219,30 @@ def check_background(
 ) -> bool:
     """Raise an alert if work is due and no background process has done anything for `silence`; return whether that is so.
 
-    Before: no transaction is open. After: one alert fires, however many workers look; the next background that runs resolves it.
+    Before: no transaction is open. After: one alert fires, however many workers look; the next background that runs resolves it. Raises
+    StoreError.
     """
-    with connection.transaction():
-        parameters = {"duty": periodic_locks.ALERTS, "silence": silence}
-        row = connection.execute(_NO_BACKGROUND, parameters).fetchone()
-        if row is None:
-            return False
-        bounds = {"first": HIGHEST_PRIORITY, "last": LOWEST_PRIORITY, "limit": _MAX_COUNTED}
-        due: dict[str, int] = dict(connection.execute(_OVERDUE, parameters | bounds).fetchall())
-        if not due:
-            return False
-        found = Finding(Kind.BACKGROUND_SILENT, "", row[0] or 0.0, {"due": due})
-        settle(connection, [found], kinds=[Kind.BACKGROUND_SILENT], tell=tell)
-        return True
+    try:
+        with connection.transaction():
+            return _check_background(connection, tell, silence)
+    except psycopg.Error as problem:
+        if connection.broken or connection.closed:
+            raise
+        raise StoreError(f"{first_line(problem)}.") from problem
+
+
+def _check_background(connection: psycopg.Connection, tell: str | None, silence: timedelta) -> bool:
+    parameters = {"duty": periodic_locks.ALERTS, "silence": silence}
+    row = connection.execute(_NO_BACKGROUND, parameters).fetchone()
+    if row is None:
+        return False
+    bounds = {"first": HIGHEST_PRIORITY, "last": LOWEST_PRIORITY, "limit": _MAX_COUNTED}
+    due: dict[str, int] = dict(connection.execute(_OVERDUE, parameters | bounds).fetchall())
+    if not due:
+        return False
+    found = Finding(Kind.BACKGROUND_SILENT, "", row[0] or 0.0, {"due": due})
+    settle(connection, [found], kinds=[Kind.BACKGROUND_SILENT], tell=tell)
+    return True
 
 
 # The table ------------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from rich.text import Text
 from holdfast.errors import HoldfastError
 from holdfast.model.json_values import json_default
 from holdfast.settings import render_duration
+from holdfast.telemetry.disk_space import in_bytes
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -37,7 +38,6 @@ _STATUS_STYLES: Final = {
     "blocked": "red",
     "unreachable": "magenta",
 }
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _COLUMN_GAP: Final = 2
 _MIN_COLUMN_WIDTH: Final = 12
 """Columns of text to which a table column may shrink on a narrow terminal."""
@@ -62,11 +62,7 @@ def pluralize(number: int, thing: str) -> str:
 
 def format_bytes(count: float) -> str:
     """A number of bytes with its unit, in powers of 1000."""
-    for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return ""
+    return in_bytes(count)
 
 
 def print_json(value: object) -> None:

@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.alerts import queries as alerts
 from holdfast.archive import image_store
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler.activity import observe
@@ -26,7 +25,7 @@ from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
 from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
-from holdfast.errors import ClaimLost, NotFound, SettingsError
+from holdfast.errors import ClaimLost, NotFound, SettingsError, StoreError
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.activity import WorkerProblem
@@ -442,7 +441,10 @@ class Worker:
         if self._clock.now() < self._next_check:
             return
         self._next_check = self._clock.now() + CHECK_BACKGROUND_SECONDS
-        await self._sweeper.call(alerts.check_background, tell=self._settings.webhook.alerts_url)
+        try:
+            await self._sweeper.call(self._config.check_background)
+        except StoreError as problem:
+            log.error("whether a background process runs is not known: %s", problem)  # noqa: TRY400 — no traceback
 
     async def _watch_disks(self) -> None:
         while True:

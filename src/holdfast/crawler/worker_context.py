@@ -11,7 +11,7 @@ from holdfast.crawler.db_thread import DbThread
 from holdfast.crawler.leases import Leases
 from holdfast.crawler.link_filter import LinkMemoryBudget
 from holdfast.crawler.proxy_registry import ProxyRegistry
-from holdfast.db.connection import Database
+from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.commit_batch import UrlOutcome
@@ -39,6 +39,8 @@ class WorkerConfig:
     """Decrypts a stored secret: the password of a proxy, the headers of a domain."""
     disks: DiskWatch = field(default_factory=lambda: DiskWatch({}, min_free=0, warn_free=0))
     """The volumes of this machine."""
+    check_background: Callable[[Connection], object] = lambda _connection: None
+    """Raises an alert if work is due that no background process does."""
     parser_file: Path | None = None
     """A parser given by its path, in addition to those of the parser folder."""
     report: Callable[[Sequence[UrlOutcome]], None] | None = None

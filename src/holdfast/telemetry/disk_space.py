@@ -13,7 +13,7 @@ from holdfast.model.health import DiskSpace, SpaceState
 
 HYSTERESIS: Final = 1.1
 """A state ends when this many times its bound is free."""
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 class DiskWatch:
