@@ -9,7 +9,9 @@ Each message is one sentence that says what to do; each class has the exit code 
     │   └── SettingsError                 a setting that is unknown or out of range
     ├── StoreError                    3   the database cannot be used
     │   ├── StoreUnavailable              no server answers
+    │   │   └── StoreDiskFull             its disk is full
     │   ├── EmbeddedServerError           the bundled PostgreSQL cannot start here
+    │   │   └── DiskFull                  its disk is full
     │   ├── SchemaMismatch                the schema is older or newer than this Holdfast
     │   ├── RolledBack                    the connection broke; the transaction may be run again
     │   └── Unsettled                     the result of a transaction is unknown
@@ -64,8 +66,16 @@ class StoreUnavailable(StoreError):
     """No server answers at the database's address."""
 
 
+class StoreDiskFull(StoreUnavailable):
+    """The server refuses connections, since its disk is full."""
+
+
 class EmbeddedServerError(StoreError):
     """The bundled PostgreSQL cannot start or stop here."""
+
+
+class DiskFull(EmbeddedServerError):
+    """The disk of the bundled PostgreSQL is full; it starts when there is room."""
 
 
 class SchemaMismatch(StoreError):

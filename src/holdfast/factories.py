@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,10 +12,12 @@ from holdfast import __version__, private
 from holdfast.db import embedded, migrate
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
+from holdfast.db.embedded import layout
 from holdfast.db.embedded.watchdog import Watchdog
-from holdfast.errors import UsageError
+from holdfast.errors import Refused, UsageError
 from holdfast.model.url import UrlRules
 from holdfast.settings import Settings
+from holdfast.telemetry.disk_space import DiskWatch, describe
 
 if TYPE_CHECKING:
     from holdfast.archive.image_store import ImageStore
@@ -220,13 +223,35 @@ def backfill_service(settings: Settings, db: Database) -> "BackfillService":
     )
 
 
+def cluster_folder(settings: Settings) -> Path | None:
+    """The folder of the bundled server; None: the database is on a server of its own."""
+    return None if settings.database_url is not None else layout.home_of(layout.resolved(settings.data))
+
+
 def storage_service(settings: Settings, db: Database) -> "StorageService":
     """The service of the storage report, with the folders of this machine."""
-    from holdfast.db.embedded import layout
     from holdfast.storage.service import StorageService
 
-    cluster = None if settings.database_url is not None else layout.home_of(layout.resolved(settings.data))
-    return StorageService(db, settings.data, cluster)
+    return StorageService(db, settings.data, cluster_folder(settings), disk_watch(settings))
+
+
+def disk_watch(settings: Settings) -> DiskWatch:
+    """The volumes that this machine writes to."""
+    cluster, images = cluster_folder(settings), settings.images.store
+    places = {} if cluster is None else {"database": cluster}
+    places |= {"archive": settings.data / "archive", "logs": settings.data / "logs"}
+    if images is None or not images.startswith("s3://"):
+        places["images"] = settings.data / "images" if images is None else Path(images).expanduser()
+    return DiskWatch(places, min_free=settings.disk.min_free, warn_free=settings.disk.warn_free)
+
+
+def check_disks(settings: Settings) -> None:
+    """Raise Refused if a disk of this machine has too little room to begin a crawl."""
+    if (full := disk_watch(settings).full()) is not None:
+        raise Refused(
+            f"Nothing is fetched: {describe(full)}. Make room, or set a smaller bound with HOLDFAST_DISK_MIN_FREE "
+            "(bytes; 0 switches the check off)."
+        )
 
 
 def backup_service(settings: Settings, db: Database) -> "BackupService":
@@ -276,6 +301,7 @@ def worker_config(
 ) -> "WorkerConfig":
     """The configuration of a worker process; `parser_file` is a parser plugin in addition to those of the folder. Raises
     UsageError, SettingsError."""
+    from holdfast.alerts import queries as alerts
     from holdfast.control.secret_box import SecretBox
     from holdfast.crawler.worker_context import WorkerConfig
 
@@ -291,6 +317,8 @@ def worker_config(
         archive_folder=archive_folder(settings),
         archive=archive_reader(settings, db),
         unseal=SecretBox.of(settings).open,
+        disks=disk_watch(settings),
+        check_background=partial(alerts.check_background, tell=settings.webhook.alerts_url),
         parser_file=parser_file,
         job_id=job_id,
     )
@@ -341,6 +369,7 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
         Sender(db, settings, user_agent(settings)),
         parse_concurrency=parsing.processes,
         maintenance=Maintenance.of(settings),
+        disks=disk_watch(settings),
         operator=OperationRunner(
             db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()
         ),

@@ -5,22 +5,32 @@ in the transaction that raises or resolves it, so it is sent once.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from holdfast.alerts.records import Alert
-from holdfast.errors import NotFound
+from holdfast.alerts.records import Alert, Kind
+from holdfast.db import periodic_locks
+from holdfast.db.connection import first_line
+from holdfast.errors import NotFound, StoreError
+from holdfast.model.activity import WorkerProblem, problems_of
+from holdfast.model.task import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 KEPT: Final = timedelta(days=90)
 """How long resolved alerts are kept."""
 SETTLED: Final = timedelta(seconds=10)
 """How long after its end a minute is complete: all that was fetched in it is committed by then."""
+
+BACKGROUND_SILENCE: Final = timedelta(minutes=2)
+"""After this time without a background, work that has been due for as long is an alert. A background looks every ten seconds."""
+_MAX_COUNTED: Final = 1_000
+"""Overdue tasks, parses and webhooks are counted up to this number."""
 
 MAX_FIRING: Final = 50
 """Alerts of a kind that fire at the same time; further ones are raised as others are resolved."""
@@ -55,9 +65,41 @@ WHERE w.heartbeat_at < statement_timestamp() - %(silence)s::interval
 ORDER BY w.name LIMIT %(limit)s
 """
 
-_FIRING: Final = (
-    "SELECT id, kind, subject FROM alerts WHERE resolved_at IS NULL AND kind = ANY(%(kinds)s) ORDER BY id FOR UPDATE"
-)
+_PROBLEMS: Final = """
+SELECT w.name, w.host, w.activity FROM workers w
+WHERE w.heartbeat_at > statement_timestamp() - %(silence)s::interval AND w.ended_at IS NULL AND w.activity ? 'problems'
+ORDER BY w.name
+"""
+# Whether no background has looked for a while; not at once after a start of the server, when none had time to.
+_NO_BACKGROUND: Final = """
+SELECT CASE WHEN isfinite(done_at) THEN extract(epoch FROM clock_timestamp() - done_at)::float8 END
+FROM duties WHERE name = %(duty)s AND done_at < clock_timestamp() - %(silence)s::interval
+  AND pg_postmaster_start_time() < clock_timestamp() - %(silence)s::interval
+FOR NO KEY UPDATE SKIP LOCKED
+"""
+# What a background would have done within seconds, and has not for that long.
+_OVERDUE: Final = """
+SELECT what, n FROM (
+    SELECT 'tasks' AS what, count(*) AS n FROM (
+        SELECT FROM crawl_tasks WHERE status = 'pending' AND waits_for IS NULL AND priority BETWEEN %(first)s AND %(last)s
+        AND scheduled_at < statement_timestamp() - %(silence)s::interval LIMIT %(limit)s) t
+    UNION ALL SELECT 'parses', count(*) FROM (
+        SELECT FROM crawl_tasks WHERE status = 'queued_parse'
+        AND COALESCE(parse_after, updated_at) < statement_timestamp() - %(silence)s::interval
+        LIMIT %(limit)s) p
+    UNION ALL SELECT 'jobs', count(*) FROM crawl_jobs
+        WHERE next_run_at < statement_timestamp() - %(silence)s::interval AND deleted_at IS NULL AND kind = 'crawl'
+    UNION ALL SELECT 'webhooks', count(*) FROM (
+        SELECT FROM webhook_deliveries WHERE next_attempt_at < statement_timestamp() - %(silence)s::interval LIMIT %(limit)s) w
+    UNION ALL SELECT 'operations', count(*) FROM operations
+        WHERE state = 'waiting' AND asked_at < statement_timestamp() - %(silence)s::interval
+) found WHERE n > 0
+"""
+
+_FIRING: Final = """
+SELECT id, kind, subject, extract(epoch FROM clock_timestamp() - last_seen_at)::float8 FROM alerts
+WHERE resolved_at IS NULL AND kind = ANY(%(kinds)s) ORDER BY id FOR UPDATE
+"""
 _RAISE: Final = """
 INSERT INTO alerts (kind, subject, value, details) VALUES (%(kind)s, %(subject)s, %(value)s, %(details)s) RETURNING id
 """
@@ -124,6 +166,15 @@ class SilentWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedProblem:
+    """A problem that a worker has reported with its activity."""
+
+    worker: str
+    host: str
+    problem: WorkerProblem
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """The alerts that were raised and resolved, by id."""
 
@@ -154,20 +205,66 @@ def silent_workers(connection: psycopg.Connection, *, silence: timedelta, limit:
     return [SilentWorker(*row) for row in connection.execute(_SILENT, {"silence": silence, "limit": limit})]
 
 
+def worker_problems(connection: psycopg.Connection, *, silence: timedelta) -> list[ReportedProblem]:
+    """Return the problems that running workers report."""
+    return [
+        ReportedProblem(name, host, problem)
+        for name, host, activity in connection.execute(_PROBLEMS, {"silence": silence})
+        for problem in problems_of([activity])
+    ]
+
+
+def check_background(
+    connection: psycopg.Connection, *, tell: str | None, silence: timedelta = BACKGROUND_SILENCE
+) -> bool:
+    """Raise an alert if work is due and no background process has done anything for `silence`; return whether that is so.
+
+    Before: no transaction is open. After: one alert fires, however many workers look; the next background that runs resolves it. Raises
+    StoreError.
+    """
+    try:
+        with connection.transaction():
+            return _check_background(connection, tell, silence)
+    except psycopg.Error as problem:
+        if connection.broken or connection.closed:
+            raise
+        raise StoreError(f"{first_line(problem)}.") from problem
+
+
+def _check_background(connection: psycopg.Connection, tell: str | None, silence: timedelta) -> bool:
+    parameters = {"duty": periodic_locks.ALERTS, "silence": silence}
+    row = connection.execute(_NO_BACKGROUND, parameters).fetchone()
+    if row is None:
+        return False
+    bounds = {"first": HIGHEST_PRIORITY, "last": LOWEST_PRIORITY, "limit": _MAX_COUNTED}
+    due: dict[str, int] = dict(connection.execute(_OVERDUE, parameters | bounds).fetchall())
+    if not due:
+        return False
+    found = Finding(Kind.BACKGROUND_SILENT, "", row[0] or 0.0, {"due": due})
+    settle(connection, [found], kinds=[Kind.BACKGROUND_SILENT], tell=tell)
+    return True
+
+
 # The table ------------------------------------------------------------------------------------------------------------
 
 
 def settle(
-    connection: psycopg.Connection, findings: Sequence[Finding], *, kinds: Collection[str], tell: str | None
+    connection: psycopg.Connection,
+    findings: Sequence[Finding],
+    *,
+    kinds: Collection[str],
+    tell: str | None,
+    hold: Mapping[str, timedelta] = MappingProxyType({}),
 ) -> Changed:
-    """Raise alerts for new findings of these kinds, and resolve those without a finding. `tell`: the receiver of webhooks, if there is one.
+    """Raise alerts for new findings of these kinds, and resolve those without a finding. `tell`: the receiver of webhooks, if there is one;
+    `hold`: by kind, how long an alert still fires after it was found last, so that a problem that comes and goes is one alert.
 
     Before: a transaction is open, and no other one settles. After (with its commit): each has one row, and one message for its start
     and one for its end are in the outbox. At most `MAX_FIRING` of a kind fire.
     """
     changed = Changed()
     rows = connection.execute(_FIRING, {"kinds": sorted(kinds)}).fetchall()
-    firing = {(kind, subject): number for number, kind, subject in rows}
+    firing = {(kind, subject): (number, unseen) for number, kind, subject, unseen in rows}
     room = {kind: MAX_FIRING - sum(row[1] == kind for row in rows) for kind in kinds}
     for found in findings:
         values = {
@@ -178,7 +275,7 @@ def settle(
         }
         known = firing.pop((found.kind, found.subject[:255]), None)
         if known is not None:
-            connection.execute(_SEEN, values | {"id": known})
+            connection.execute(_SEEN, values | {"id": known[0]})
             continue
         if room[found.kind] <= 0:
             continue
@@ -187,7 +284,9 @@ def settle(
         assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
         changed.raised.append(row[0])
         _tell(connection, row[0], "alert.firing", tell)
-    for number in firing.values():
+    for (kind, _), (number, unseen) in firing.items():
+        if kind in hold and unseen < hold[kind].total_seconds():
+            continue
         connection.execute(_RESOLVE, {"id": number})
         changed.resolved.append(number)
         _tell(connection, number, "alert.resolved", tell)

@@ -20,6 +20,20 @@ class Kind(StrEnum):
     """A domain that uses its pool has too few active proxies; the value is their number."""
     PROXIES_FAIL = "proxies_fail"
     """The proxies of a domain fail too often; the value is the share of requests."""
+    DISK_LOW = "disk_low"
+    """A disk of a machine has less room than `disk.warn_free`; the value is its free bytes."""
+    DISK_FULL = "disk_full"
+    """A disk of a machine has less room than `disk.min_free`, and its workers fetch nothing; the value is its free bytes."""
+    ARCHIVE_UNAVAILABLE = "archive_unavailable"
+    """Workers of a machine cannot write the archive; the value is the seconds since then, likewise of the next one."""
+    IMAGES_UNAVAILABLE = "images_unavailable"
+    """Workers cannot store images."""
+    DATABASE_SLOW = "database_slow"
+    """Commits of workers take long; the value is the seconds of the slowest worker's median commit of a minute."""
+    DATABASE_UNAVAILABLE = "database_unavailable"
+    """The database refused or did not answer; the value is for how many seconds, as the process saw it that saw it for longest."""
+    BACKGROUND_SILENT = "background_silent"
+    """Work is due, and no background process does it; the value is the seconds since one did."""
 
 
 @record
@@ -29,7 +43,7 @@ class Alert:
     id: int
     kind: str
     subject: str
-    """A worker or a domain; empty: the whole store."""
+    """A worker, a domain, or a machine (with what is on its disk); empty: the whole store."""
     state: str
     """`firing` or `resolved`."""
     value: float

@@ -4,17 +4,19 @@ The rule: each rule is a query and a bound. Background processes check them ever
 once, and resolved when the query no longer finds it.
 """
 
+import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Self
 
 from holdfast.alerts import queries
-from holdfast.alerts.queries import Changed, Finding, Minute
+from holdfast.alerts.queries import Changed, Finding, Minute, ReportedProblem
 from holdfast.alerts.records import Kind
 from holdfast.db import job_queue, periodic_locks
 from holdfast.db.connection import Connection
+from holdfast.model.activity import ProblemKind, WorkerProblem
 from holdfast.model.outcome import TREATMENT, Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.proxies.queries import reports as proxy_reports
@@ -36,7 +38,28 @@ _ERRORS: Final = frozenset(
 crawl with only missing pages needs an operator."""
 
 
-OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT)
+OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT, Kind.BACKGROUND_SILENT)
+OF_MACHINES: Final = (
+    Kind.DISK_LOW,
+    Kind.DISK_FULL,
+    Kind.ARCHIVE_UNAVAILABLE,
+    Kind.IMAGES_UNAVAILABLE,
+    Kind.DATABASE_SLOW,
+    Kind.DATABASE_UNAVAILABLE,
+)
+HOLD: Final = dict.fromkeys(map(str, OF_MACHINES), timedelta(seconds=30)) | {
+    str(kind): timedelta(minutes=2) for kind in (Kind.DATABASE_SLOW, Kind.DATABASE_UNAVAILABLE)
+}
+"""How long after the last finding an alert still fires: what comes and goes is one alert, and not one message a minute."""
+_KINDS: Final = {
+    ProblemKind.DISK_LOW: Kind.DISK_LOW,
+    ProblemKind.DISK_FULL: Kind.DISK_FULL,
+    ProblemKind.ARCHIVE: Kind.ARCHIVE_UNAVAILABLE,
+    ProblemKind.IMAGES: Kind.IMAGES_UNAVAILABLE,
+    ProblemKind.DATABASE: Kind.DATABASE_UNAVAILABLE,
+    ProblemKind.DATABASE_SLOW: Kind.DATABASE_SLOW,
+    ProblemKind.DATABASE_AWAY: Kind.DATABASE_UNAVAILABLE,
+}
 OF_PROXIES: Final = (Kind.FEW_PROXIES, Kind.PROXIES_FAIL)
 
 
@@ -62,6 +85,8 @@ class Rules:
     """The proxy mode of domains without one of their own."""
     tell: str | None = None
     """The receiver of webhooks; None: there is none."""
+    own: Callable[[], Sequence[WorkerProblem]] = list
+    """Problems that this process sees on its own machine, which may have no worker."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -74,8 +99,8 @@ class Rules:
         with periodic_locks.acquire(connection, periodic_locks.ALERTS, every=EVERY) as turn:
             if not turn.due:
                 return Changed()
-            found = [*self.of_crawling(connection), *self.of_workers(connection)]
-            return self._settle(connection, found, OF_CRAWLING)
+            found = [*self.of_crawling(connection), *self.of_workers(connection), *self.of_machines(connection)]
+            return self._settle(connection, found, (*OF_CRAWLING, *OF_MACHINES))
 
     def look_at_proxies(self, connection: Connection) -> Changed:
         """Raise and resolve alerts of proxies, likewise."""
@@ -85,7 +110,7 @@ class Rules:
             return self._settle(connection, list(self.of_proxies(connection)), OF_PROXIES)
 
     def _settle(self, connection: Connection, found: Sequence[Finding], kinds: Sequence[Kind]) -> Changed:
-        changed = queries.settle(connection, found, kinds=kinds, tell=self.tell)
+        changed = queries.settle(connection, found, kinds=kinds, tell=self.tell, hold=HOLD)
         if self.tell is not None and (changed.raised or changed.resolved):
             job_queue.defer_notify(connection)
         return changed
@@ -131,6 +156,22 @@ class Rules:
             details = {"host": one.host, "domains": one.held, "last_heard_of": one.heartbeat_at.isoformat()}
             yield Finding(Kind.WORKER_SILENT, one.name, one.seconds, details)
 
+    def of_machines(self, connection: Connection) -> Iterator[Finding]:
+        """Check what workers and this process report of their machines and of the database: each problem once, with its greatest value,
+        or the least room of a disk."""
+        here = socket.gethostname()
+        reported = queries.worker_problems(connection, silence=self.silence)
+        reported += [ReportedProblem("", here, problem) for problem in self.own()]
+        found: dict[tuple[Kind, str], list[ReportedProblem]] = {}
+        for one in reported:
+            found.setdefault((_KINDS[one.problem.kind], _subject(one)), []).append(one)
+        for (kind, subject), of_it in found.items():
+            of_disk = kind in (Kind.DISK_LOW, Kind.DISK_FULL)
+            worst = (min if of_disk else max)(of_it, key=lambda one: one.problem.value)
+            workers = sorted({one.worker for one in of_it if one.worker})
+            details = {"text": worst.problem.text, "workers": len(workers), "first_workers": workers[:_CAUSES]}
+            yield Finding(kind, subject, worst.problem.value, details)
+
     def of_proxies(self, connection: Connection) -> Iterator[Finding]:
         """Check the pools of domains."""
         for few in proxy_reports.few_active(
@@ -142,6 +183,13 @@ class Rules:
         ):
             details = {"requests": many.requests, "refused": many.total_failures, "failed": many.proxy_failures}
             yield Finding(Kind.PROXIES_FAIL, many.domain, many.failure_percent / 100, details)
+
+
+def _subject(one: ReportedProblem) -> str:
+    """The machine, with what is on the disk; the database and the store of images are those of all machines."""
+    if one.problem.kind in (ProblemKind.DISK_LOW, ProblemKind.DISK_FULL):
+        return f"{one.host} ({one.problem.about})"
+    return one.host if one.problem.kind is ProblemKind.ARCHIVE else ""
 
 
 def _errors(minute: Minute) -> Counter[str]:

@@ -5,9 +5,11 @@ The rule: every kind has its words here, for the command line and the dashboard.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from holdfast.alerts.records import Alert, Kind
+from holdfast.model import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,7 @@ class AlertText:
     cause: str
     """One sentence: what is wrong, with the number."""
     next_step: str
-    """One sentence: what the operator can do."""
+    """One sentence: what the operator can do. The section of docs/runbook.md with the name of the kind says more."""
 
 
 def describe(alert: Alert) -> AlertText:
@@ -94,13 +96,98 @@ def _proxies_fail(alert: Alert) -> AlertText:
     )
 
 
+def _disk_low(alert: Alert) -> AlertText:
+    return AlertText(
+        f"{_reported(alert, f'The disk of {alert.subject} has little room')}. When it is full, its workers stop fetching.",
+        "`holdfast storage` says what takes the room; make room before it is full, or change `disk.warn_free`.",
+    )
+
+
+def _disk_full(alert: Alert) -> AlertText:
+    return AlertText(
+        f"On {alert.subject} {_reported(alert, 'fetching is paused: the disk has too little room', capital=False)}.",
+        "Make room: `holdfast storage` says what takes it. Workers go on by themselves within seconds; `disk.min_free` is the bound.",
+    )
+
+
+def _archive_unavailable(alert: Alert) -> AlertText:
+    return AlertText(
+        f"On {alert.subject} {_reported(alert, 'the archive cannot be written', capital=False)}; its workers fetch nothing.",
+        "Look at the disk and the permissions of the folder `archive/` of that machine; its workers go on by themselves.",
+    )
+
+
+def _images_unavailable(alert: Alert) -> AlertText:
+    return AlertText(
+        f"{_reported(alert, 'Images cannot be stored')}; {_workers(alert)} fetch nothing.",
+        "The message names the setting; `holdfast config show` shows what is set. Workers go on by themselves when the store is back.",
+    )
+
+
+def _database_slow(alert: Alert) -> AlertText:
+    return AlertText(
+        f"Commits are slow: half of those of the last minute took {alert.value:,.1f} s or longer at {_workers(alert)}.",
+        "Look at the disk and the load of the database server, and end transactions that are open for long: `holdfast db psql`.",
+    )
+
+
+def _database_unavailable(alert: Alert) -> AlertText:
+    seconds = duration.render(timedelta(seconds=max(1, round(alert.value))))
+    return AlertText(
+        f"The database refused or did not answer for {seconds}: {_reported(alert, 'its log says why', capital=False)}.",
+        "Look at the database server and its log. Nothing is lost, and workers go on by themselves.",
+    )
+
+
+def _background_silent(alert: Alert) -> AlertText:
+    due = alert.details.get("due") or {}
+    names = {
+        "tasks": "task",
+        "parses": "page to parse",
+        "jobs": "job",
+        "webhooks": "webhook",
+        "operations": "operation",
+    }
+    counted = [
+        f"{_number(count)} {names[what] if count == 1 else _MANY.get(what, what)}"
+        for what, count in due.items()
+        if what in names
+    ]
+    since = "" if not alert.value else f" for {duration.render(timedelta(seconds=round(alert.value)))}"
+    return AlertText(
+        f"No background process has run{since}, and work is due: {', '.join(counted) or 'it was not counted'}.",
+        "Start `holdfast serve` or `holdfast background`; what is due stays due and is done within seconds.",
+    )
+
+
+_MANY: Final = {"parses": "pages to parse"}
+
+
 _WORDS: Final[Mapping[str, Callable[[Alert], AlertText]]] = {
     Kind.ERROR_RATE: _error_rate,
     Kind.BACKLOG: _backlog,
     Kind.WORKER_SILENT: _worker_silent,
     Kind.FEW_PROXIES: _few_proxies,
     Kind.PROXIES_FAIL: _proxies_fail,
+    Kind.DISK_LOW: _disk_low,
+    Kind.DISK_FULL: _disk_full,
+    Kind.ARCHIVE_UNAVAILABLE: _archive_unavailable,
+    Kind.IMAGES_UNAVAILABLE: _images_unavailable,
+    Kind.DATABASE_SLOW: _database_slow,
+    Kind.DATABASE_UNAVAILABLE: _database_unavailable,
+    Kind.BACKGROUND_SILENT: _background_silent,
 }
+
+
+def _reported(alert: Alert, otherwise: str, *, capital: bool = True) -> str:
+    """What workers said of it, without its end; `otherwise`: for details without it."""
+    text = str(alert.details.get("text") or otherwise)
+    return text[:1].upper() + text[1:] if capital else text
+
+
+def _workers(alert: Alert) -> str:
+    count = int(alert.details.get("workers") or 0)
+    return _count(count, "worker") if count else "the workers"
 
 
 def _number(value: object) -> str:

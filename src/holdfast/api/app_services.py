@@ -189,9 +189,10 @@ class AppServices:
 
     @cached_property
     def readiness(self) -> CachedProbe[list[Part]]:
-        """Whether the database answers with the right schema. It uses a connection of its own, so that it also works
-        when all pooled connections are in use."""
-        return CachedProbe(lambda: look(self.unpooled), NO_ANSWER)
+        """Whether the database answers with the right schema, the disks have room, and workers may write. It uses a connection of its
+        own, so that it also works when all pooled connections are in use."""
+        disks = factories.disk_watch(self.settings)
+        return CachedProbe(lambda: look(self.unpooled, disks), NO_ANSWER)
 
     @cached_property
     def redis(self) -> CachedProbe[bool | None]:

@@ -11,15 +11,19 @@ from holdfast.model.health import Health, Part, Readiness
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["health"])
 
+_NEEDED = frozenset({"database", "schema"})
+"""Parts without which no request can be answered."""
+
 
 @router.get("/health", summary="Liveness of the server, and of its database and Redis")
 async def health(services: Services) -> Health:
     """A liveness probe: always 200 while the process lives, so that no orchestrator restarts it because of another service. The database
     and Redis are checked at most once a second."""
     parts, redis = await services.readiness.get(), await services.redis.get()
-    works = all(part.works for part in parts)
+    works = all(part.works for part in parts if part.name in _NEEDED)
+    paused = not all(part.works for part in parts if part.name in {"disk", "crawl"})
     return Health(
-        status="ok" if works and redis is not False else "degraded",
+        status="ok" if works and redis is not False and not paused else "degraded",
         database="ok" if works else "unavailable",
         redis="not configured" if redis is None else "ok" if redis else "unavailable",
         version=__version__,
@@ -33,14 +37,15 @@ async def health(services: Services) -> Health:
 )
 async def ready(services: Services, response: Response) -> Readiness:
     """A readiness probe: 503 if the database does not answer or has another schema. Without Redis, if it is configured, the API works,
-    but slower."""
+    but slower. While a disk has too little room (`disk`) or workers cannot write what they fetch (`crawl`), it says so and stays ready:
+    the dashboard is needed then."""
     parts = list(await services.readiness.get())
     redis = await services.redis.get()
     if redis is not None:
         parts.append(
             Part(name="redis", works=redis, cause=None if redis else "It does not answer; the database counts.")
         )
-    works = all(part.works for part in parts if part.name != "redis")
+    works = all(part.works for part in parts if part.name in _NEEDED)
     if not works:
         response.status_code = 503
     return Readiness(status="ready" if works else "not ready", parts=parts)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import procrastinate
@@ -20,13 +20,16 @@ from holdfast.control.maintenance import Maintenance
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.scheduler import Scheduler
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
+from holdfast.crawler.problems import DiskGuard, disk_problems, outage_problems
 from holdfast.crawler.segment_uploader import SegmentUploader
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db import store_move
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError, StoreError, UnderWay
+from holdfast.model.activity import WorkerProblem
 from holdfast.operations.service import OperationRunner
 from holdfast.search.service import SearchService
+from holdfast.telemetry.disk_space import DiskWatch
 from holdfast.webhooks.sender import Sender
 
 log: Final = logging.getLogger(__name__)
@@ -51,6 +54,8 @@ class BackgroundServices:
     parse_concurrency: int
     """The number of tasks parsed at the same time."""
     maintenance: Maintenance = field(default_factory=Maintenance)
+    disks: DiskWatch = field(default_factory=lambda: DiskWatch({}, min_free=0, warn_free=0))
+    """The volumes of this machine."""
     operator: OperationRunner | None = None
     """Runs long operations; None: not in this process."""
     search: SearchService | None = None
@@ -64,8 +69,10 @@ class BackgroundProcess:
 
     def __init__(self, database: Database, services: BackgroundServices) -> None:
         self._database = database
-        self._services = services
         self._db = DbThread(database, "background")
+        self._disks = DiskGuard(services.disks)
+        rules = replace(services.maintenance.rules, own=self._problems)
+        self._services = replace(services, maintenance=replace(services.maintenance, rules=rules))
         self._stop = asyncio.Event()
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -106,6 +113,11 @@ class BackgroundProcess:
         """Raise StoreMoved if another database is the store now: no attempt on this one would succeed."""
         with suppress(StoreError), self._database.session() as connection:
             store_move.check(connection)
+
+    def _problems(self) -> list[WorkerProblem]:
+        """Problems of this machine, for the rules of alerts. Called on the thread of the database."""
+        self._disks.look()
+        return [*disk_problems(self._disks), *outage_problems(self._db.last_outage)]
 
     def stop(self) -> None:
         """Start no more work; running jobs have SHUTDOWN_SECONDS to end."""

@@ -19,6 +19,10 @@ def main() -> None:
         from holdfast.cli.app import run  # here, so that Ctrl-C during the import prints no traceback
 
         code = run(sys.argv[1:], on_imported=_collect_from_now_on)
+
+        from holdfast.cli import output
+
+        output.end_remarks()
     except KeyboardInterrupt:
         code = 130
     sys.exit(code)

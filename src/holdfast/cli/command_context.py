@@ -32,7 +32,7 @@ class Interrupted(Exception):
 
 def say(sentence: str) -> None:
     """Print a message to standard error; results go to standard output."""
-    output.write(sys.stderr, (sentence, "\n"))
+    output.write_remark((sentence, "\n"))
 
 
 def confirm(question: str, refusal: str) -> None:

@@ -181,6 +181,7 @@ def crawl(
     if locked:
         say(f"{'A proxy' if locked == 1 else f'{locked:,} proxies'} cannot be used. {why}")
     announcements = _HttpFallbacks(service, request, started.job)
+    factories.check_disks(context.settings)
     resumed = patience.waited
     while True:
         patience.while_paused(started.job)

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Annotated, Final, Self, TextIO
@@ -23,6 +23,7 @@ from rich.text import Text
 from holdfast.errors import HoldfastError
 from holdfast.model.json_values import json_default
 from holdfast.settings import render_duration
+from holdfast.telemetry.disk_space import in_bytes
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -37,7 +38,6 @@ _STATUS_STYLES: Final = {
     "blocked": "red",
     "unreachable": "magenta",
 }
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _COLUMN_GAP: Final = 2
 _MIN_COLUMN_WIDTH: Final = 12
 """Columns of text to which a table column may shrink on a narrow terminal."""
@@ -62,11 +62,7 @@ def pluralize(number: int, thing: str) -> str:
 
 def format_bytes(count: float) -> str:
     """A number of bytes with its unit, in powers of 1000."""
-    for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return ""
+    return in_bytes(count)
 
 
 def print_json(value: object) -> None:
@@ -102,7 +98,8 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 def print_error(sentence: str) -> None:
     """Print an error message to standard error."""
-    _print_lines(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
+    with suppress(HoldfastError):  # where nothing can be written, the exit code says it
+        _print_lines(sys.stderr, [Text.assemble(("Error:", "bold red"), " ", safe(sentence))])
 
 
 def print_marked(pieces: Iterable[tuple[str, bool]], indent: str = "") -> None:
@@ -186,6 +183,28 @@ def write(stream: TextIO | None, pieces: Iterable[str]) -> None:
     except OSError as problem:
         _discard_rest(stream)
         raise HoldfastError(f"The answer cannot be written: {problem.strerror}.") from problem
+
+
+def write_remark(pieces: Iterable[str]) -> None:
+    """Write to standard error. What cannot be written (a log on a full disk) is dropped: no command stops for a remark."""
+    if sys.stderr is None:  # closed by the parent process
+        return
+    try:
+        sys.stderr.writelines(pieces)
+        sys.stderr.flush()
+    except BrokenPipeError:
+        _discard_rest(sys.stderr)
+    except OSError:
+        pass
+
+
+def end_remarks() -> None:
+    """Drop what standard error did not take: Python would try again at exit, and turn the exit code into 120."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:
+        _discard_rest(sys.stderr)
 
 
 def _discard_rest(stream: TextIO) -> None:

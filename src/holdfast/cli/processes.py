@@ -15,7 +15,7 @@ from holdfast import factories, private
 from holdfast.cli import output
 from holdfast.cli.command_context import CommandContext
 from holdfast.crawler.supervisor import Supervisor
-from holdfast.telemetry.log import open_log
+from holdfast.telemetry.log import open_log_or_nothing
 
 log: Final = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def background_process(context: CommandContext) -> Iterator[None]:
     """Run a background process during the block. If this process dies, the child reads the end of its standard input, and stops."""
     folder = factories.log_folder(context.settings)
     private.make_folder(folder)
-    with os.fdopen(open_log(folder / "background.log"), "ab") as log:
+    with os.fdopen(open_log_or_nothing(folder / "background.log"), "ab") as log:
         process = subprocess.Popen(
             holdfast_command(context, "background", "--supervised"),
             stdin=subprocess.PIPE,

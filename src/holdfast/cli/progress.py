@@ -25,7 +25,7 @@ from holdfast.cli import output
 from holdfast.cli.command_context import say
 from holdfast.cli.output import format_bytes
 from holdfast.cli.url_lines import UrlLine, render
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, StoreDiskFull, StoreUnavailable
 from holdfast.jobs.live import LiveJob, LiveWait
 from holdfast.settings import render_duration
 
@@ -419,6 +419,9 @@ class ProgressDisplay:
             self._job = self._read()
             self._lines += self._announcements()
             self._problem = ""
+        except StoreDiskFull:
+            self._problem = "the disk of the database is full; nothing is lost, and workers continue when there is room"
+            self._samples.clear()
         except StoreUnavailable:
             self._problem = "the database does not answer; nothing is lost, and workers continue when it is back"
             self._samples.clear()

@@ -7,11 +7,19 @@ which request is in flight. So the snapshot costs a crawl nothing, and works whi
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.crawler.visit import Visit
-from holdfast.model.activity import MAX_FETCHING, MAX_WAITS, Activity, InFlightRequest, VisitWait, WaitKind
+from holdfast.model.activity import (
+    MAX_FETCHING,
+    MAX_WAITS,
+    Activity,
+    InFlightRequest,
+    VisitWait,
+    WaitKind,
+    WorkerProblem,
+)
 
 SHORT_DELAY: Final = 1.0
 """Seconds; shorter delays between two requests are not reported."""
@@ -19,8 +27,8 @@ NEGLIGIBLE_WAIT: Final = 0.2
 """Seconds; a wait with less than this left is not reported."""
 
 
-def observe(visits: Iterable[Visit], now: float) -> Activity:
-    """Return the requests in flight and the waits of these visits. `now`: seconds on the worker's clock."""
+def observe(visits: Iterable[Visit], now: float, problems: Sequence[WorkerProblem] = ()) -> Activity:
+    """Return the requests in flight and the waits of these visits, and problems of the worker. `now`: seconds on the worker's clock."""
     requests: Counter[int] = Counter()
     fetching: list[InFlightRequest] = []
     waits: list[VisitWait] = []
@@ -34,7 +42,8 @@ def observe(visits: Iterable[Visit], now: float) -> Activity:
     fetching.sort(key=lambda fetch: -fetch.seconds)
     # Errors come before planned delays, then the shortest wait first.
     waits.sort(key=lambda wait: (wait.kind is WaitKind.DELAY, wait.seconds is None, wait.seconds or 0.0))
-    return Activity(dict(requests), tuple(fetching[:MAX_FETCHING]), len(waits), tuple(waits[:MAX_WAITS]))
+    shown = tuple(waits[:MAX_WAITS])
+    return Activity(dict(requests), tuple(fetching[:MAX_FETCHING]), len(waits), shown, tuple(problems))
 
 
 def _wait(visit: Visit, *, is_requesting: bool) -> VisitWait | None:

@@ -11,11 +11,13 @@ import json
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import Final, Protocol
 
 import zstandard
@@ -33,6 +35,7 @@ from holdfast.db.domains import NewDomains
 from holdfast.db.items import Due, PageKey
 from holdfast.db.page_versions import VERSIONS
 from holdfast.errors import HoldfastError, RolledBack, StoreError, StoreRestored, StoreUnavailable, Unsettled
+from holdfast.model.activity import ProblemKind
 from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PolitenessClocks, UrlOutcome, VisitPart
 from holdfast.model.outcome import Outcome, UrlState
 from holdfast.model.proxy import ProxyPauses, ProxyUse
@@ -57,6 +60,12 @@ OLD_SEGMENT_SECONDS: Final = 1.0
 """Seconds between two looks whether the open segment is old enough to be uploaded."""
 LAST_UPLOADS_SECONDS: Final = 20.0
 """Seconds that the last uploads may take at the end of a worker."""
+OUTAGE_SECONDS: Final = 2.0
+"""Seconds after which a database that does not answer is a reason to wait."""
+SLOW_COMMIT_SECONDS: Final = 2.0
+"""Commits are slow if half of those of the last minute take longer."""
+COMMIT_WINDOW: Final = 60.0
+_FEWEST_COMMITS: Final = 3
 
 
 class ClaimHolder(Protocol):
@@ -99,6 +108,7 @@ class WriteProblem:
     """What cannot be written."""
     why: str
     since: datetime
+    kind: ProblemKind = ProblemKind.ARCHIVE
 
     @property
     def text(self) -> str:
@@ -190,8 +200,12 @@ class BatchWriter:
         self._room.set()
         self._stop = threading.Event()
         self._task: asyncio.Task[None] | None = None
-        self.problem: WriteProblem | None = None
-        """None: commits can succeed, as far as is known."""
+        self._pause: WriteProblem | None = None
+        """Why nothing is fetched at this moment, though it could be written."""
+        self._problem: WriteProblem | None = None
+        self._durations: deque[tuple[float, float]] = deque(maxlen=1_000)
+        """Of the last commits: when they ended, and their seconds."""
+        self._commit_began: float | None = None
 
     # On the event loop ------------------------------------------------------------------------------------------------
 
@@ -248,8 +262,40 @@ class BatchWriter:
             self._changed.set()
 
     @property
+    def problem(self) -> WriteProblem | None:
+        """Why nothing is fetched or committed at this moment; None: there is no known reason. Thread-safe."""
+        if self._pause is not None or self._problem is not None:
+            return self._pause or self._problem
+        outage = self._db.outage
+        if outage is None or outage.seconds < OUTAGE_SECONDS:
+            return None
+        return WriteProblem("the database cannot be written", outage.why, outage.since, ProblemKind.DATABASE)
+
+    def slow_commits(self) -> float | None:
+        """Seconds of the median commit of the last minute, if commits are slow and the database answers. Thread-safe."""
+        if self._db.outage is not None:
+            return None
+        now, began = time.monotonic(), self._commit_began
+        found = [seconds for ended, seconds in self._durations.copy() if now - ended < COMMIT_WINDOW]
+        if began is not None and now - began > COMMIT_WINDOW / 2:
+            return now - began
+        middle = median(found) if len(found) >= _FEWEST_COMMITS else 0.0
+        return middle if middle > SLOW_COMMIT_SECONDS else None
+
+    def pause(self, why: WriteProblem) -> None:
+        """Let no more requests start. After: what is fetched already is committed as usual."""
+        self._pause = why
+        self._room.clear()
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._pause = None
+        if not self._is_full(self._open_batch):
+            self._room.set()
+
+    @property
     def is_full(self) -> bool:
-        """Whether the open batch is full; `wait_for_room` returns when it is not."""
+        """Whether the open batch is full, or there is a pause; `wait_for_room` returns when neither is so."""
         return not self._room.is_set()
 
     def _is_full(self, open_batch: _OpenBatch) -> bool:
@@ -290,7 +336,7 @@ class BatchWriter:
         open_batch.images = [pair for pair in open_batch.images if id(pair[0]) not in gone]
         open_batch.count -= len(part.outcomes)
         open_batch.size -= part.size
-        if not self._is_full(open_batch):
+        if not self._is_full(open_batch) and self._pause is None:
             self._room.set()
 
     async def wait_for_room(self) -> None:
@@ -339,7 +385,8 @@ class BatchWriter:
                 continue
             open_batch, self._open_batch = self._open_batch, _OpenBatch()
             self._urgent = False
-            self._room.set()
+            if self._pause is None:
+                self._room.set()
             try:
                 await self._commit_open_batch(open_batch)
             except StoppedWaiting:
@@ -441,9 +488,14 @@ class BatchWriter:
         self._write_archive(open_batch.exchanges)
         self._write_images(open_batch.images)
         failpoints.reach("archive_written")
-        begun = time.perf_counter()
-        done = self._commit_or_split(batch)
-        self._counters.record_commit(time.perf_counter() - begun)
+        begun = self._commit_began = time.monotonic()
+        try:
+            done = self._commit_or_split(batch)
+        finally:
+            self._commit_began = None
+        ended = time.monotonic()
+        self._durations.append((ended, ended - begun))
+        self._counters.record_commit(ended - begun)
         return done
 
     def _commit_or_split(self, batch: CommitBatch) -> commit.CommitResult:
@@ -490,7 +542,9 @@ class BatchWriter:
                 refs = self._segments.append([exchange for _, exchange in exchanges])
                 self._segments.sync()
             except OSError as problem:
-                self._set_problem("the archive cannot be written", problem.strerror or str(problem))
+                self._set_problem(
+                    ProblemKind.ARCHIVE, "the archive cannot be written", problem.strerror or str(problem)
+                )
                 if self._stop.wait(DISK_RETRY_SECONDS):
                     raise StoppedWaiting("The archive cannot be written, and the worker was stopped.") from problem
             else:
@@ -509,7 +563,7 @@ class BatchWriter:
         why = None if self._uploader is None else self._uploader.why_full()
         if why is None:
             return True
-        self._set_problem("the archive cannot grow", why)
+        self._set_problem(ProblemKind.ARCHIVE, "the archive cannot grow", why)
         if self._stop.wait(DISK_RETRY_SECONDS):
             raise StoppedWaiting("Too much of the archive waits to be uploaded, and the worker was stopped.")
         return False
@@ -523,19 +577,19 @@ class BatchWriter:
         if self._segments is not None and self._segments.close_old() and self._uploader is not None:
             self._uploader.wake()
 
-    def _set_problem(self, what: str, why: str) -> None:
+    def _set_problem(self, kind: ProblemKind, what: str, why: str) -> None:
         """Say why nothing is committed, and since when; the first time in the log, too."""
-        if self.problem is None:
+        if self._problem is None:
             log.error("%s: %s; fetching waits until this is over", what, why)
-        since = datetime.now(UTC) if self.problem is None else self.problem.since
-        self.problem = WriteProblem(what, why, since)
+        since = datetime.now(UTC) if self._problem is None else self._problem.since
+        self._problem = WriteProblem(what, why, since, kind)
 
     def _end_problem(self) -> None:
         """Say in the log that it is over. Before: it may be that there is none."""
-        if self.problem is not None:
-            seconds = (datetime.now(UTC) - self.problem.since).total_seconds()
-            log.warning("over after %.0f s: %s; fetching goes on", seconds, self.problem.what)
-        self.problem = None
+        if self._problem is not None:
+            seconds = (datetime.now(UTC) - self._problem.since).total_seconds()
+            log.warning("over after %.0f s: %s; fetching goes on", seconds, self._problem.what)
+        self._problem = None
 
     def _write_images(self, images: Sequence[tuple[UrlOutcome, ImageFile]]) -> None:
         """Store the files of images before any row points to them. While their store is unavailable it retries, and fetching waits."""
@@ -547,7 +601,7 @@ class BatchWriter:
                 keys = self._image_store.put_all([image for _, image in images])
                 store_id = self._image_store.store_id()
             except (OSError, HoldfastError) as problem:
-                self._set_problem("images cannot be stored", str(problem).removesuffix("."))
+                self._set_problem(ProblemKind.IMAGES, "images cannot be stored", str(problem).removesuffix("."))
                 if self._stop.wait(DISK_RETRY_SECONDS):
                     raise StoppedWaiting("Images cannot be stored, and the worker was stopped.") from problem
             else:

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from holdfast.db.connection import Connection, Database, is_transient, move_refusal
+from holdfast.db.connection import Connection, Database, first_line, is_transient, move_refusal
 from holdfast.errors import RolledBack, StoreUnavailable
 
 log: Final = logging.getLogger(__name__)
@@ -23,6 +25,21 @@ MAX_PAUSE: Final = 2.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time in which calls to the database failed."""
+
+    since: datetime
+    why: str
+    """The message of the first failure, without its end."""
+    ended: datetime | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted, or has lasted so far."""
+        return ((self.ended or datetime.now(UTC)) - self.since).total_seconds()
 
 
 class StoppedWaiting(Exception):
@@ -38,8 +55,10 @@ class DbThread:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"db-{name}")
         self._connection: Connection | None = None
         self._closing = threading.Event()
-        self.unavailable = False
-        """Whether the last attempt to reach the database failed."""
+        self.outage: Outage | None = None
+        """The present outage."""
+        self.last_outage: Outage | None = None
+        """The outage that ended last."""
         self.disconnects = 0
         """How often the connection broke; a caller compares it to find out whether a call was repeated."""
 
@@ -65,11 +84,16 @@ class DbThread:
                 self._closing.wait(pause)
                 pause = min(pause * 2, MAX_PAUSE)
             else:
-                if self.unavailable:
-                    self.unavailable = False
+                if self.outage is not None:
+                    self.last_outage, self.outage = replace(self.outage, ended=datetime.now(UTC)), None
                     log.warning("%s: the database is back", self._name)
                 return answer
         raise StoppedWaiting(f"The database is unavailable, and {self._name} was stopped.")
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether the last attempt to reach the database failed."""
+        return self.outage is not None
 
     def connection(self) -> Connection:
         """Return the connection, opened again if it broke."""
@@ -78,9 +102,9 @@ class DbThread:
         return self._connection
 
     def _disconnect(self, problem: Exception) -> None:
-        if not self.unavailable:
-            log.warning("%s: the database is unavailable: %s", self._name, str(problem).strip().split("\n")[0])
-        self.unavailable = True
+        if self.outage is None:
+            self.outage = Outage(datetime.now(UTC), first_line(problem))
+            log.warning("%s: the database is unavailable: %s", self._name, self.outage.why)
         self.disconnects += 1
         if self._connection is not None:
             with suppress(Exception):

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Final
 
 from holdfast import failpoints
-from holdfast.crawler.db_thread import DbThread, StoppedWaiting
+from holdfast.crawler.db_thread import DbThread, Outage, StoppedWaiting
 from holdfast.db import claims, listen_notify, runs, workers
 from holdfast.db.connection import Connection, Database
 from holdfast.db.generation import GenerationGuard
@@ -177,6 +177,11 @@ class Heartbeat:
         self._held_on: Connection | None = None
         self.name = ""
         self.run_id = 0
+
+    @property
+    def last_outage(self) -> Outage | None:
+        """The last time in which the database did not answer, if that is over."""
+        return self._db.last_outage
 
     def take_name(self, *, alone: bool) -> workers.Identity:
         """Hold the wanted name, or the next free one. Before: not started. Raises Refused where another worker excludes this one."""

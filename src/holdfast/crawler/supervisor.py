@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from holdfast import private
-from holdfast.telemetry.log import open_log
+from holdfast.telemetry.log import open_log_or_nothing
 
 log: Final = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class Supervisor:
                 os.setpriority(os.PRIO_PROCESS, slot.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
 
     def _open_log(self, slot: _Slot) -> IO[bytes]:
-        return os.fdopen(open_log(self.log_file(slot.number)), "ab")
+        return os.fdopen(open_log_or_nothing(self.log_file(slot.number)), "ab")
 
     def _ended(self, slot: _Slot, code: int, now: float) -> None:
         if slot.process is not None and slot.process.stdin is not None:

@@ -21,15 +21,17 @@ from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.extraction import Extraction
 from holdfast.crawler.leases import Heartbeat, Leases, RunCounters
 from holdfast.crawler.link_filter import LinkMemoryBudget
+from holdfast.crawler.problems import DISK_SECONDS, DiskGuard, worker_problems
 from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.crawler.segment_uploader import SegmentUploader
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
 from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
 from holdfast.db.generation import GenerationGuard
-from holdfast.errors import ClaimLost, NotFound, SettingsError, StoreRestored
+from holdfast.errors import ClaimLost, NotFound, SettingsError, StoreError, StoreRestored
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
+from holdfast.model.activity import WorkerProblem
 from holdfast.model.domain import Claim
 from holdfast.model.domain_name import SiteCache
 from holdfast.model.job import Job
@@ -46,6 +48,8 @@ STOP_GRACE: Final = 10.0
 """Seconds in addition to `worker.drain` that a stop waits for an unavailable database."""
 JOB_POLL: Final = 1.0
 """Seconds between two checks whether jobs are still runnable, and whether jobs or domains were edited."""
+CHECK_BACKGROUND_SECONDS: Final = 30.0
+"""Seconds between two checks whether a background process runs."""
 SEALED_RETRY_SECONDS: Final = 300.0
 """Seconds until the next attempt on a domain whose secrets no key opens."""
 
@@ -77,6 +81,10 @@ class Worker:
         self._sweep_soon = asyncio.Event()
         self._jobs_changed = asyncio.Event()
         self._failure: str | None = None
+        self._disks = DiskGuard(config.disks)
+        self._paused_by_disk = False
+        self._next_check = 0.0
+        """When this worker next checks whether a background process runs."""
         self._deadline: asyncio.TimerHandle | None = None
         self._cooldown = CooldownPolicy(config.settings.cooldown, config.settings.domains.max_block_retries, self._rng)
         self.context: WorkerContext
@@ -101,7 +109,7 @@ class Worker:
             on_notification=lambda: _from_thread(loop, self._on_notification),
             buffered_urls=lambda: sum(visit.buffered_urls for visit in list(self._visits)),
             counters=self._counters,
-            activity=lambda: observe(list(self._visits), self._clock.now()),
+            activity=lambda: observe(list(self._visits), self._clock.now(), self._problems(heartbeat)),
             generation=self._generation,
         )
         try:
@@ -129,6 +137,11 @@ class Worker:
         finally:
             await self._end_run(run_id, error or self._failure)
 
+    def _problems(self, heartbeat: Heartbeat) -> list[WorkerProblem]:
+        if not hasattr(self, "context"):
+            return []
+        return worker_problems(self.context.batch_writer, self._disks, heartbeat.last_outage)
+
     def stop(self) -> None:
         """Start no more requests; finish those in flight, commit, release."""
         if not self._stop.is_set():
@@ -138,6 +151,8 @@ class Worker:
         self._changed.set()
         for visit in self._visits:
             visit.stop()
+        if hasattr(self, "context"):
+            self.context.batch_writer.resume()  # visits that wait for room on a disk end, too
 
     def _set_stop_deadline(self) -> None:
         """Give up an unavailable database after `worker.drain` and `STOP_GRACE`."""
@@ -248,10 +263,12 @@ class Worker:
         self.context.batch_writer.start()
         self.context.batch_writer.on_failure(self._fail)
         self._extraction.start()
-        sweep_task = asyncio.create_task(self._sweep())
-        edits_task = asyncio.create_task(self._watch_edits())
-        give_back_task = asyncio.create_task(self._give_back_overdue())
-        for task in (sweep_task, edits_task, give_back_task):
+        await self._look_at_disks()  # before the first fetch
+        housekeeping = [
+            asyncio.create_task(task)
+            for task in (self._sweep(), self._watch_edits(), self._give_back_overdue(), self._watch_disks())
+        ]
+        for task in housekeeping:
             task.add_done_callback(self._on_task_done)
         try:
             await self._reclaim()
@@ -265,9 +282,9 @@ class Worker:
             if not self._stop.is_set():
                 raise
         finally:
-            for task in (sweep_task, edits_task, give_back_task):
+            for task in housekeeping:
                 task.cancel()
-            await asyncio.gather(sweep_task, edits_task, give_back_task, return_exceptions=True)
+            await asyncio.gather(*housekeeping, return_exceptions=True)
             await self._shut_down()
 
     async def _reclaim(self) -> None:
@@ -286,6 +303,8 @@ class Worker:
         """Claim domains for the free slots; return how many were claimed."""
         room = self._settings.worker.domains - len(self._visits)
         count = min(room, self._settings.claims.batch)
+        if self.context.batch_writer.problem is not None:
+            return 0  # another machine may have room; domains that are held are given back to it as overdue
         # Without acknowledged heartbeats other workers may take domains over, and no request could start on new ones.
         job = await self._rotation.next_job() if count > 0 and self._leases.may_request else None
         count = 0 if job is None else await self._claim_share.claim_limit(job.id, count)
@@ -443,8 +462,38 @@ class Worker:
                 log.error("sweep: %s", fault)
             if swept.woken or swept.expired or swept.abandoned or swept.cooled or swept.delayed or swept.jobs:
                 self._changed.set()
+            await self._check_background()
             self._sweep_soon.clear()
             await wait_for_event(self._sweep_soon, every * self._rng.uniform(0.8, 1.2))
+
+    async def _check_background(self) -> None:
+        """Raise an alert if work is due that no background process does. A background resolves it."""
+        if self._clock.now() < self._next_check:
+            return
+        self._next_check = self._clock.now() + CHECK_BACKGROUND_SECONDS
+        try:
+            await self._sweeper.call(self._config.check_background)
+        except StoreError as problem:
+            log.error("whether a background process runs is not known: %s", problem)  # noqa: TRY400 — no traceback
+
+    async def _watch_disks(self) -> None:
+        while True:
+            await self._clock.sleep(DISK_SECONDS)
+            await self._look_at_disks()
+
+    async def _look_at_disks(self) -> None:
+        """Pause fetching while a disk of this machine has too little room, and resume it by itself."""
+        writer = self.context.batch_writer
+        full = await asyncio.to_thread(self._disks.look)
+        if full is not None and not self._stop.is_set():
+            if not self._paused_by_disk:
+                log.error("%s; it goes on when there is more room", full.text)
+            writer.pause(full)
+        elif self._paused_by_disk:
+            log.warning("there is room again: fetching goes on")
+            writer.resume()
+            self._changed.set()
+        self._paused_by_disk = full is not None
 
     async def _watch_edits(self) -> None:
         """End visits whose job was paused, cancelled or deleted, whose domain must be retried now, and whose domain or job was edited: at

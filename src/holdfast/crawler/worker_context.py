@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.archive.reader import ArchiveReader
@@ -12,7 +12,7 @@ from holdfast.crawler.db_thread import DbThread
 from holdfast.crawler.leases import Leases
 from holdfast.crawler.link_filter import LinkMemoryBudget
 from holdfast.crawler.proxy_registry import ProxyRegistry
-from holdfast.db.connection import Database
+from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
 from holdfast.fetch.http_client import HttpClient
 from holdfast.model.commit_batch import UrlOutcome
@@ -22,6 +22,7 @@ from holdfast.parse.image_check import ImageChecker
 from holdfast.parse.page_parser import PageParser
 from holdfast.settings import Settings
 from holdfast.telemetry.clock import Clock
+from holdfast.telemetry.disk_space import DiskWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class WorkerConfig:
     """Reads the archive of all machines, as far as they have uploaded it."""
     unseal: Callable[[str], str]
     """Decrypts a stored secret: the password of a proxy, the headers of a domain."""
+    disks: DiskWatch = field(default_factory=lambda: DiskWatch({}, min_free=0, warn_free=0))
+    """The volumes of this machine."""
+    check_background: Callable[[Connection], object] = lambda _connection: None
+    """Raises an alert if work is due that no background process does."""
     parser_file: Path | None = None
     """A parser given by its path, in addition to those of the parser folder."""
     report: Callable[[Sequence[UrlOutcome]], None] | None = None

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import conninfo
 
-from holdfast.errors import StoreError, StoreMoved, StoreUnavailable
+from holdfast.errors import StoreDiskFull, StoreError, StoreMoved, StoreUnavailable
 
 Connection = psycopg.Connection
 """The connection type of this package, for callers that pass it on without importing psycopg."""
@@ -21,6 +21,7 @@ _SERVER_KEEPALIVES: Final = (
     "-c tcp_keepalives_idle=15 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3 -c tcp_user_timeout=30000"
 )
 """Makes the server close the session of a client that vanished, with its locks, after 30 s instead of two hours."""
+_NO_SPACE: Final = "No space left on device"
 _UNREADABLE: Final = "(an address that cannot be read)"
 _MOVED: Final = "P0HM1"
 """SQLSTATE of a write to a store that was moved (`db/store_move`)."""
@@ -92,6 +93,11 @@ class Database:
         try:
             connection = psycopg.connect(self.url, **self.connect_arguments())
         except psycopg.OperationalError as problem:
+            if _NO_SPACE in str(problem):
+                raise StoreDiskFull(
+                    f"The disk of the database at {self.address} is full ({first_line(problem)}). Make room there: nothing is lost, and "
+                    "what waits for it goes on by itself."
+                ) from problem
             raise StoreUnavailable(
                 f"The database at {self.address} does not answer: {first_line(problem)}. "
                 "Check that it runs and that HOLDFAST_DATABASE_URL is right.",

@@ -4,7 +4,7 @@ The rule: it is read from the database only, so `crawl`, `jobs watch`, `status` 
 `control/explain_text`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from shlex import quote
@@ -136,10 +136,12 @@ def _live_job(
     for activity in activities.values():
         requests += activity.requests.get(figures.job_id, 0)
         fetching += [fetch for fetch in activity.fetching if fetch.job_id == figures.job_id]
-        waits += [live_wait(wait) for wait in activity.waits if wait.job_id == figures.job_id]
+        waits += waits_of_worker(activity, figures.job_id)
     waits.sort(key=lambda wait: wait.meant)
     fetching.sort(key=lambda fetch: -fetch.seconds)
     of_job = _waits_of_job(figures)
+    if figures.open and figures.workers and figures.state in RUNNABLE:
+        of_job += pauses(activities.values())
     if figures.open and figures.state in RUNNABLE:
         of_job += _unclaimed_waits(figures, waiting)
         if not (requests or waits) and figures.workers:
@@ -169,7 +171,9 @@ def progress(database: Database, jobs: Sequence[Job]) -> dict[int, JobProgress]:
             )
             requests = sum(activity.requests.get(job.id, 0) for activity in activities)
             waits = _waits_of_job(figures)
-            waits += [live_wait(w) for activity in activities for w in activity.waits if w.job_id == job.id]
+            if figures.open and figures.workers and figures.state in RUNNABLE:
+                waits += pauses(activities)
+            waits += [wait for activity in activities for wait in waits_of_worker(activity, job.id)]
             if figures.open and figures.workers and not (requests or waits) and figures.state in RUNNABLE:
                 waits += _waits_for_other_jobs(connection, figures)
             texts = [wait.what if wait.change is None else f"{wait.what}; {wait.change}" for wait in waits]
@@ -248,6 +252,22 @@ def estimate(figures: JobFigures, pages: int, urls: int, seconds: float) -> JobP
             f"{now} {rate:,.1f} URLs/s in the last {seconds:.0f} s.{limited} Links that are found meanwhile add to it."
         )
     return JobPace(round(pages / seconds, 2), round(rate, 2), round(seconds, 1), left, seconds_left, basis)
+
+
+def pauses(activities: Iterable[Activity]) -> list[LiveWait]:
+    """Why workers fetch nothing, each reason once: a disk without room, an archive that cannot be written, and so on."""
+    found = {(one.kind, one.about): one for activity in activities for one in activity.problems if one.pauses}
+    return [LiveWait(f"{one.text}; the crawl goes on by itself") for one in found.values()]
+
+
+def waits_of_worker(activity: Activity, job_id: int) -> list[LiveWait]:
+    """The waits of domains that a worker holds for a job; what makes all of them wait is in `pauses`."""
+    told = any(one.pauses for one in activity.problems)
+    return [
+        live_wait(wait)
+        for wait in activity.waits
+        if wait.job_id == job_id and not (told and wait.kind is WaitKind.STORE)
+    ]
 
 
 def live_wait(wait: VisitWait) -> LiveWait:

@@ -4,9 +4,9 @@ The rule: bounded, and safe to show. A worker writes it for operators (live disp
 Seconds count from the moment at which it was written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +34,47 @@ class WaitKind(StrEnum):
     """The lease is too short for another request; the heartbeat renews it when the database answers."""
     STORE = "store"
     """Fetched pages are not written yet, and no more may be held in memory."""
+
+
+class ProblemKind(StrEnum):
+    """The kind of a problem of a worker or its machine."""
+
+    DISK_FULL = "disk_full"
+    """A disk has less room than `disk.min_free`: nothing is fetched. The value is its free bytes."""
+    DISK_LOW = "disk_low"
+    """A disk has less room than `disk.warn_free`. The value is its free bytes."""
+    ARCHIVE = "archive"
+    """The archive cannot be written: nothing is fetched. The value of this and the next two is the seconds since then."""
+    IMAGES = "images"
+    """Images cannot be stored: nothing is fetched."""
+    DATABASE = "database"
+    """The database refuses or does not answer, to some calls at least: nothing is fetched."""
+    DATABASE_SLOW = "database_slow"
+    """Commits take long. The value is the seconds of the median commit of the last minute."""
+    DATABASE_AWAY = "database_away"
+    """The database did not answer for a while, a moment ago. The value is how many seconds."""
+
+
+PAUSING: Final = frozenset({ProblemKind.DISK_FULL, ProblemKind.ARCHIVE, ProblemKind.IMAGES, ProblemKind.DATABASE})
+"""Problems while which a worker fetches nothing; it goes on by itself when they end."""
+
+
+@record
+class WorkerProblem:
+    """A problem of a worker or its machine, which ends without an edit of the crawl."""
+
+    kind: ProblemKind
+    text: str
+    """A sentence without its end."""
+    since: datetime
+    value: float = 0.0
+    about: str = ""
+    """What of the machine it is about: what is on the disk."""
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the worker fetches nothing meanwhile."""
+        return self.kind in PAUSING
 
 
 class Wait(NamedTuple):
@@ -76,6 +117,7 @@ MAX_WAITS: Final = 10
 """Waits that are listed, problems first; all are counted."""
 MAX_URL_LENGTH: Final = 300
 MAX_DETAIL_LENGTH: Final = 300
+MAX_PROBLEM_LENGTH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +153,7 @@ class Activity:
     waiting: int = 0
     """Held domains that wait longer than a second."""
     waits: tuple[VisitWait, ...] = ()
+    problems: tuple[WorkerProblem, ...] = ()
 
     def fingerprint(self, now: float) -> tuple[object, ...]:
         """A value that stays the same while only time passes, and changes with the activity. `now` is the time of the observation."""
@@ -122,13 +165,15 @@ class Activity:
                 (w.domain, w.job_id, w.kind, w.detail, None if w.seconds is None else round(now + w.seconds))
                 for w in self.waits
             ),
+            tuple((problem.kind, problem.text) for problem in self.problems),
         )
 
     def to_json(self) -> dict[str, Any] | None:
         """The JSON to store; None: the worker is idle."""
-        if not (self.requests or self.waits):
+        if not (self.requests or self.waits or self.problems):
             return None
-        return {
+        problems = {"problems": [_problem_json(problem) for problem in self.problems]} if self.problems else {}
+        return problems | {
             "requests": {str(job): count for job, count in self.requests.items()},
             "fetching": [
                 {"url": printable(f.url, MAX_URL_LENGTH), "job": f.job_id, "seconds": round(f.seconds, 1)}
@@ -168,7 +213,36 @@ class Activity:
                 for w in stored["waits"]
                 if w["kind"] in kinds
             ),
+            tuple(_problems(stored)),
         )
+
+
+def problems_of(stored: Iterable[Mapping[str, Any] | None]) -> list[WorkerProblem]:
+    """The problems in the activities of several workers, each once, those that pause a crawl first."""
+    found = {(one.kind, one.about): one for activity in stored if activity for one in _problems(activity)}
+    return sorted(found.values(), key=lambda one: (not one.pauses, one.since))
+
+
+def _problem_json(problem: WorkerProblem) -> dict[str, Any]:
+    return {
+        "kind": str(problem.kind),
+        "text": printable(problem.text, MAX_PROBLEM_LENGTH),
+        "since": problem.since.astimezone(UTC).isoformat(),
+        "value": round(problem.value, 1),
+        "about": printable(problem.about, MAX_PROBLEM_LENGTH),
+    }
+
+
+def _problems(stored: Mapping[str, Any]) -> Iterable[WorkerProblem]:
+    """Those of kinds that this version knows; a worker of an older version has none."""
+    kinds = {str(kind) for kind in ProblemKind}
+    return [
+        WorkerProblem(
+            ProblemKind(one["kind"]), one["text"], datetime.fromisoformat(one["since"]), one["value"], one["about"]
+        )
+        for one in stored.get("problems", ())
+        if one["kind"] in kinds
+    ]
 
 
 def printable(text: str, limit: int) -> str:

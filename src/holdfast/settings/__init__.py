@@ -7,6 +7,7 @@ from holdfast.model.duration import render as render_duration
 from holdfast.settings.crawling import (
     Archive,
     Crawl,
+    Disk,
     Fetch,
     Images,
     ObjectStoreOptions,
@@ -45,6 +46,7 @@ __all__ = [
     "Claims",
     "Cooldown",
     "Crawl",
+    "Disk",
     "Domains",
     "Duration",
     "Fetch",

@@ -305,6 +305,20 @@ class Archive(ObjectStoreOptions):
     )
 
 
+class Disk(Group):
+    """How much room the disks of a machine must have: those of the bundled database, the archive, images and logs."""
+
+    min_free: Count = Field(
+        default=500_000_000,
+        ge=0,
+        le=2**50,
+        description="Free bytes below which no page is fetched until there is more room; 0 = fetch until a write fails.",
+    )
+    warn_free: Count = Field(
+        default=2_000_000_000, ge=0, le=2**50, description="Free bytes below which an alert warns; 0 = none."
+    )
+
+
 class Images(ObjectStoreOptions):
     """Images of pages: what is accepted, and where the files are stored."""
 

@@ -17,6 +17,7 @@ from holdfast.settings.crawling import (
     REQUESTS_END_SECONDS,
     Archive,
     Crawl,
+    Disk,
     Fetch,
     Images,
     Parsing,
@@ -382,6 +383,7 @@ class Settings(Group):
     crawl: Crawl = Field(default_factory=Crawl)
     worker: Worker = Field(default_factory=Worker)
     archive: Archive = Field(default_factory=Archive)
+    disk: Disk = Field(default_factory=Disk)
     images: Images = Field(default_factory=Images)
     parsing: Parsing = Field(default_factory=Parsing)
     webhook: Webhook = Field(default_factory=Webhook)

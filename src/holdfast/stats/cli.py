@@ -1,18 +1,21 @@
 """`holdfast status`: jobs, workers, rates and waits at a glance. `holdfast stats`: pages, errors and latency over time."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from holdfast import factories
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import format_bytes, pluralize
 from holdfast.jobs.live import live_wait
 from holdfast.jobs.records import Job
-from holdfast.model.activity import Activity
+from holdfast.model.activity import Activity, WaitKind, problems_of
 from holdfast.stats.records import Due, Overview, Point, Stats
 from holdfast.stats.service import StatsService, parse_step
+from holdfast.telemetry.disk_space import describe
 
 if TYPE_CHECKING:
     from holdfast.cli.remote.monitoring import RemoteStats
@@ -45,6 +48,9 @@ def status(ctx: typer.Context, as_json: output.Json = False) -> None:
         watch holdfast status
     """
     found = _statistics(ctx).overview()
+    context = command_context.get(ctx)
+    if not context.remote:
+        found = replace(found, disks=factories.disk_watch(context.settings).look())
     if as_json:
         output.print_json(found)
     elif found.empty:
@@ -66,6 +72,7 @@ def _print(found: Overview) -> None:
         ("Workers", _workers(found)),
         ("Database", format_bytes(found.database_bytes)),
     ]
+    fields += _problems(found)
     fields += _activity(found)
     idle = not any(worker.alive for worker in found.workers)
     fields += [("Next" if not number else "", _due(due, found.now, idle)) for number, due in enumerate(found.due)]
@@ -113,6 +120,18 @@ def _workers(found: Overview) -> str:
     return f"{len(alive):,} alive, {pluralize(held, 'domain')} held, {pluralize(window, 'URL')} in memory"
 
 
+def _problems(found: Overview) -> list[tuple[str, str]]:
+    """Why workers fetch nothing, and what else is wrong with their machines; then the disks of this machine."""
+    reported = problems_of(worker.activity for worker in found.workers if worker.alive)
+    fields = [
+        ("Paused" if one.pauses else "Warning", f"{one.text}{'; the crawl goes on by itself' if one.pauses else ''}")
+        for one in reported
+    ]
+    known = {one.about for one in reported}
+    others = (space for space in found.disks if space.state != "ok" and ", ".join(space.holds) not in known)
+    return fields + [("Disk full" if space.state == "full" else "Disk low", describe(space)) for space in others]
+
+
 def _activity(found: Overview) -> list[tuple[str, str]]:
     """Requests in flight, and why domains held by workers wait."""
     jobs = {job.id: str(job.name) for job in found.jobs}
@@ -123,7 +142,9 @@ def _activity(found: Overview) -> list[tuple[str, str]]:
         requests += sum(activity.requests.values())
         fetching += [f"{fetch.url} ({worker.name})" for fetch in activity.fetching[:_MAX_PER_WORKER]]
         waits += [
-            f"{live_wait(wait).text(found.now)} (job {jobs.get(wait.job_id, wait.job_id)})" for wait in activity.waits
+            f"{live_wait(wait).text(found.now)} (job {jobs.get(wait.job_id, wait.job_id)})"
+            for wait in activity.waits
+            if wait.kind is not WaitKind.STORE or not activity.problems  # which say it once, and not for each domain
         ]
     fields = []
     if requests:

@@ -16,6 +16,7 @@ from holdfast.db.combined_query import as_record, fetch_combined
 from holdfast.db.planner_hints import fetch_with_settings
 from holdfast.jobs.queries import jobs
 from holdfast.jobs.records import Job
+from holdfast.model.activity import WorkerProblem, problems_of
 from holdfast.workers import queries as workers
 from holdfast.workers.records import ActiveWorker
 
@@ -60,6 +61,10 @@ UNION ALL SELECT 'webhook', 'given_up', '', count(*) FROM webhook_deliveries WHE
 UNION ALL SELECT 'fresh', '', '', count(*) FROM stats_fresh
 UNION ALL SELECT 'database_bytes', '', '', pg_database_size(current_database())
 UNION ALL SELECT 'duty', name, '', extract(epoch FROM statement_timestamp() - done_at)::bigint FROM duties WHERE isfinite(done_at)
+"""
+_PROBLEMS: Final = """
+SELECT p FROM workers w CROSS JOIN LATERAL jsonb_array_elements(w.activity -> 'problems') p
+WHERE w.heartbeat_at > statement_timestamp() - %(silence)s::interval AND w.ended_at IS NULL
 """
 _NOW: Final = {
     "clock": "SELECT clock_timestamp() AS at",
@@ -140,6 +145,11 @@ def store_counts(connection: psycopg.Connection, *, silence: timedelta) -> Store
         runs=counts["run"].get("", 0),
         workers=[WorkerHealth(*row) for row in heard],
     )
+
+
+def worker_problems(connection: psycopg.Connection, *, silence: timedelta) -> list[WorkerProblem]:
+    """Return the problems that running workers report, each once, those that pause a crawl first."""
+    return problems_of([{"problems": [one]} for (one,) in connection.execute(_PROBLEMS, {"silence": silence})])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
 """Statistics: the current figures, a time series, hosts, what is due next, and the overview of `holdfast status`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from holdfast.alerts.records import Alert
 from holdfast.jobs.records import Job
+from holdfast.model.activity import WorkerProblem
+from holdfast.model.health import DiskSpace
 from holdfast.model.record import record
 from holdfast.workers.records import ActiveWorker
 
@@ -51,6 +53,9 @@ class Stats:
     """Those of them whose lease has ended."""
     alerts: int
     """Alerts that fire now."""
+    problems: list[WorkerProblem] = field(default_factory=list)
+    """Of running workers and their machines: why nothing is fetched (a disk without room, an archive that cannot be written …), and what
+    is slow."""
 
 
 @record
@@ -209,6 +214,8 @@ class Overview:
     wakes: int
     """Updates of domains that no sweep has folded yet."""
     database_bytes: int
+    disks: list[DiskSpace] = field(default_factory=list)
+    """Volumes of the machine on which the command runs; what its workers report is in their activity."""
 
     @property
     def empty(self) -> bool:

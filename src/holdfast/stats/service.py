@@ -131,6 +131,7 @@ class StatsService:
             at = stats.now(connection)
             counters = Counters(stats.counters(connection))
             counts = queries.store_counts(connection, silence=self._silence)
+            problems = queries.worker_problems(connection, silence=self._silence)
         requests, pages, errors = counters.of(frozenset(Outcome)), counters.of(PAGES), counters.of(ERRORS)
         seconds = RATE_SPAN.total_seconds()
         return Stats(
@@ -155,6 +156,7 @@ class StatsService:
             claims=counts.held,
             claims_expired=counts.expired,
             alerts=sum(counts.alerts.values()),
+            problems=problems,
         )
 
     def now(self, *, limit: int) -> StatsNow:

@@ -76,7 +76,8 @@ def _fields(found: StorageReport) -> list[tuple[str, object]]:
         fields.append((folder.name.capitalize(), f"{size}, {folder.path}"))
     for volume in found.volumes:
         free, total = format_bytes(volume.free_bytes), format_bytes(volume.total_bytes)
-        fields.append(("Free", f"{free} of {total} for {', '.join(volume.holds)}"))
+        state = {"low": " (low: less than disk.warn_free)", "full": " (too little: nothing is fetched, disk.min_free)"}
+        fields.append(("Free", f"{free} of {total} for {', '.join(volume.holds)}{state.get(volume.state, '')}"))
     oldest = [f"{row.table} {output.format_time(row.at)}" for row in found.oldest if row.at is not None]
     if oldest:
         fields.append(("Oldest rows", f"{', '.join(oldest)} (UTC)"))

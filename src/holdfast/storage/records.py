@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from holdfast.model.health import SpaceState
 from holdfast.model.record import record
 
 
@@ -41,6 +42,8 @@ class VolumeSize:
     total_bytes: int
     free_bytes: int
     """What Holdfast may still write."""
+    state: SpaceState = "ok"
+    """`low`: less than `disk.warn_free`. `full`: less than `disk.min_free`, and nothing is fetched."""
 
 
 @record

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from holdfast.db.connection import Database
 from holdfast.stats.service import Cached
 from holdfast.storage import queries
 from holdfast.storage.records import FolderSize, StorageReport, VolumeSize
+from holdfast.telemetry.disk_space import DiskWatch
 
 FOLDERS: Final = ("archive", "logs")
 MAX_FILES: Final = 20_000
@@ -27,8 +29,18 @@ FRESH_FOR: Final = 60.0
 class StorageService:
     """The storage of one database and of this machine. It may be shared by threads."""
 
-    def __init__(self, database: Database, data: Path, cluster: Path | None, *, fresh_for: float = FRESH_FOR) -> None:
-        """`data`: the data folder of this machine. `cluster`: the folder of the bundled server; None: the database is elsewhere."""
+    def __init__(
+        self,
+        database: Database,
+        data: Path,
+        cluster: Path | None,
+        disks: DiskWatch | None = None,
+        *,
+        fresh_for: float = FRESH_FOR,
+    ) -> None:
+        """`data`: the data folder of this machine. `cluster`: the folder of the bundled server; None: the database is elsewhere.
+        `disks`: judges the room that is left."""
+        self._disks = disks
         self._database = database
         self._data = data
         self._cluster = cluster
@@ -78,7 +90,8 @@ class StorageService:
                 continue
             known = volumes.setdefault(device, VolumeSize(str(path), [], usage.total, usage.free))
             known.holds.append(name)
-        return list(volumes.values())
+        states = {name: one.state for one in (self._disks.look() if self._disks else ()) for name in one.holds}
+        return [replace(volume, state=states.get(volume.holds[0], "ok")) for volume in volumes.values()]
 
 
 def folder_size(

@@ -77,18 +77,30 @@ class _FileHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        super().__init__(self._open_stream(open_log(path)))
+        self._missing = False
+        """Whether the file could not be opened, and lines go nowhere until it can."""
+        super().__init__(self._open_stream(self._open()))
+
+    def _open(self) -> int:
+        descriptor = open_log_or_nothing(self._path)
+        self._missing = not is_same_file(self._path, descriptor)
+        return descriptor
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._missing:
+            self.stream.close()
+            self.stream = self._open_stream(self._open())
         super().emit(record)
         if is_full(self.stream.fileno()):
             successor = rotate(self._path, self.stream.fileno())
             if successor is not None:
-                self.stream.close()
+                with suppress(OSError):
+                    self.stream.close()
                 self.stream = self._open_stream(successor)
 
     def close(self) -> None:
-        self.stream.close()
+        with suppress(OSError):  # what a full disk did not take
+            self.stream.close()
         super().close()
 
     @staticmethod
@@ -207,6 +219,16 @@ def open_log(path: Path) -> int:
     if stat.S_ISREG(info.st_mode) and info.st_mode & 0o077 and info.st_uid == os.geteuid():
         os.fchmod(descriptor, 0o600)  # earlier versions created it readable
     return descriptor
+
+
+def open_log_or_nothing(path: Path) -> int:
+    """Like `open_log`; where the disk has no room for a new file, a descriptor that drops what is written: nothing stops for a log."""
+    try:
+        return open_log(path)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def is_full(descriptor: int) -> bool:

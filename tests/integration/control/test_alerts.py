@@ -1,10 +1,14 @@
 """Alerts: each rule at its bound, raised once and resolved by itself, and told once."""
 
+import socket
 import threading
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import LiteralString
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from holdfast.alerts import queries as alerts
 from holdfast.alerts.queries import Finding
@@ -15,12 +19,14 @@ from holdfast.control.maintenance import Maintenance
 from holdfast.db import periodic_locks, runs, stats
 from holdfast.db.connection import Database
 from holdfast.errors import NotFound, Refused, UsageError
+from holdfast.model.activity import Activity, ProblemKind, WorkerProblem
 from holdfast.model.outcome import Outcome
 from holdfast.model.proxy import ProxyMode
 from holdfast.settings import Settings, Webhook, Worker
 from holdfast.stats.records import SILENCE
 from holdfast.webhooks import queries
 from holdfast.webhooks.records import DeliveryFilter
+from tests.support.crawls import wait_for
 from tests.support.factories import Store
 from tests.support.figures import log, within_a_minute
 
@@ -219,6 +225,149 @@ def test_proxies_that_are_few_and_that_fail(
     connection.execute("UPDATE domains SET proxy_use = NULL")
     assert look(connection) == (0, 2)
     assert look(connection, Rules(usual=ProxyMode.POOL)) == (4, 0), "where the settings say that all use their pools"
+
+
+def reports(connection: psycopg.Connection, name: str, *problems: WorkerProblem, host: str = "h1") -> None:
+    """A worker that says this with its last heartbeat."""
+    connection.execute(
+        "INSERT INTO workers (name, host, pid, heartbeat_at, activity) VALUES (%s, %s, 1, clock_timestamp(), %s) "
+        "ON CONFLICT (name) DO UPDATE SET activity = excluded.activity, heartbeat_at = excluded.heartbeat_at",
+        (name, host, Jsonb(Activity(problems=problems).to_json())),
+    )
+
+
+def problem(kind: ProblemKind, value: float = 1.0, about: str = "") -> WorkerProblem:
+    return WorkerProblem(kind, f"{kind} it is", datetime(2031, 12, 24, tzinfo=UTC), value, about)
+
+
+def test_what_workers_report_is_an_alert_of_their_machine(
+    connection: psycopg.Connection, service: AlertService
+) -> None:
+    disk = problem(ProblemKind.DISK_FULL, 90, "archive, logs")
+    reports(connection, "a1", disk, problem(ProblemKind.IMAGES, 10))
+    reports(connection, "a2", replace(disk, value=80.0), problem(ProblemKind.IMAGES, 20))
+    reports(connection, "b1", disk, problem(ProblemKind.ARCHIVE), problem(ProblemKind.DATABASE_SLOW, 3), host="h2")
+    silent(connection, "gone")
+    assert look(connection) == (5, 0)
+    found = {(one.kind, one.subject): one for one in service.list(active=True)}
+    assert found.keys() == {
+        (Kind.DISK_FULL, "h1 (archive, logs)"),
+        (Kind.DISK_FULL, "h2 (archive, logs)"),
+        (Kind.ARCHIVE_UNAVAILABLE, "h2"),
+        (Kind.IMAGES_UNAVAILABLE, ""),
+        (Kind.DATABASE_SLOW, ""),
+    }
+    assert found[Kind.DISK_FULL, "h1 (archive, logs)"].value == 80, "the least room"
+    images = found[Kind.IMAGES_UNAVAILABLE, ""]
+    assert (images.value, images.details["workers"], images.details["first_workers"]) == (20, 2, ["a1", "a2"])
+    assert images.details["text"] == "images it is"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hold"),
+    [
+        (ProblemKind.DISK_LOW, 30),
+        (ProblemKind.ARCHIVE, 30),
+        (ProblemKind.DATABASE_SLOW, 120),
+        (ProblemKind.DATABASE_AWAY, 120),
+    ],
+)
+def test_what_comes_and_goes_is_one_alert(connection: psycopg.Connection, kind: ProblemKind, hold: int) -> None:
+    for _ in range(3):
+        reports(connection, "w1", problem(kind))
+        look(connection)
+        reports(connection, "w1")
+        assert look(connection) == (0, 0)
+    assert len(messages(connection)) == 1
+    connection.execute("UPDATE alerts SET last_seen_at = now() - %s * interval '1 second'", (hold - 5,))
+    assert look(connection) == (0, 0)
+    connection.execute("UPDATE alerts SET last_seen_at = now() - %s * interval '1 second'", (hold + 1,))
+    assert look(connection) == (0, 1)
+    assert [event for event, _ in messages(connection)] == ["alert.firing", "alert.resolved"]
+
+
+def test_a_background_reports_its_own_machine(connection: psycopg.Connection, service: AlertService) -> None:
+    own = Rules(own=lambda: [problem(ProblemKind.DISK_LOW, 7, "logs")])
+    assert look(connection, own) == (1, 0)
+    (alert,) = service.list(active=True)
+    assert (alert.kind, alert.subject, alert.value) == (Kind.DISK_LOW, f"{socket.gethostname()} (logs)", 7)
+
+
+def no_background(connection: psycopg.Connection, silence: str) -> None:
+    connection.execute("UPDATE duties SET done_at = %s WHERE name = 'alerts'", (silence,))
+
+
+@pytest.mark.parametrize(
+    ("due", "what"),
+    [
+        (
+            "UPDATE crawl_jobs SET schedule = '1h', next_run_at = now() - interval '3 minutes' WHERE name = 'default'",
+            "jobs",
+        ),
+        (
+            "INSERT INTO operations (kind, asked_by, asked_at) VALUES ('verify', 'ann', now() - interval '3 minutes')",
+            "operations",
+        ),
+        (
+            (
+                "WITH a AS (INSERT INTO alerts (kind, subject, value, details, resolved_at) VALUES ('backlog', '', 1, '{}', now()) "
+                "RETURNING id) INSERT INTO webhook_deliveries (alert_id, event, url, body, next_attempt_at) "
+                "SELECT id, 'alert.firing', 'https://a.example/', '{}', now() - interval '3 minutes' FROM a"
+            ),
+            "webhooks",
+        ),
+    ],
+)
+def test_work_that_no_background_does(
+    connection: psycopg.Connection, service: AlertService, due: LiteralString, what: str
+) -> None:
+    """Raised by workers, resolved by the background that comes."""
+
+    def check() -> bool:
+        return alerts.check_background(connection, tell=None, silence=timedelta(seconds=2))
+
+    wait_for(lambda: server_is_older(connection, 2), "the server to be two seconds old")
+    no_background(connection, "-infinity")
+    assert not check(), "nothing is due"
+    connection.execute(due)
+    no_background(connection, "now")
+    assert not check(), "one has just looked"
+    no_background(connection, "-infinity")
+    assert (check(), check()) == (True, True)
+    (alert,) = service.list(active=True)
+    assert (alert.kind, alert.value, alert.details) == (Kind.BACKGROUND_SILENT, 0, {"due": {what: 1}})
+    no_background(connection, "2001-01-01")
+    assert check()
+    assert service.list(active=True)[0].value > 1e8
+    assert look(connection) == (0, 1)
+
+
+def server_is_older(connection: psycopg.Connection, seconds: int) -> bool:
+    query = "SELECT pg_postmaster_start_time() < now() - %s * interval '1 second'"
+    row = connection.execute(query, (seconds,)).fetchone()
+    return bool(row and row[0])
+
+
+def test_many_workers_that_look_raise_it_once(database: Database, connection: psycopg.Connection) -> None:
+    wait_for(lambda: server_is_older(connection, 2), "the server to be two seconds old")
+    connection.execute(
+        "INSERT INTO operations (kind, asked_by, asked_at) VALUES ('verify', 'ann', now() - interval '1 hour')"
+    )
+    start = threading.Barrier(4)
+
+    def check() -> None:
+        with database.connect() as mine:
+            start.wait()
+            for _ in range(5):
+                alerts.check_background(mine, tell=HOOK, silence=timedelta(seconds=2))
+
+    threads = [threading.Thread(target=check) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert firing(connection) == [(Kind.BACKGROUND_SILENT, "")]
+    assert len(messages(connection)) == 1
 
 
 def test_rules_are_as_the_settings_say() -> None:

@@ -48,6 +48,53 @@ WORDS = {
         "40% of the requests through the proxies of shop.example fail: of 100 requests the site refused 30, and 10 failed in the proxy.",
         "holdfast proxies disable",
     ),
+    Kind.DISK_LOW: (
+        alert(
+            Kind.DISK_LOW,
+            1.5e9,
+            "box (archive)",
+            text="the disk of archive (/srv/a) has 1.5 GB free of 20.0 GB, less than 2.0 GB (disk.warn_free)",
+        ),
+        (
+            "The disk of archive (/srv/a) has 1.5 GB free of 20.0 GB, less than 2.0 GB (disk.warn_free). "
+            "When it is full, its workers stop fetching."
+        ),
+        "holdfast storage",
+    ),
+    Kind.DISK_FULL: (
+        alert(Kind.DISK_FULL, 9, "box (logs)", text="fetching is paused since 2031: the disk of logs has 9 B free"),
+        "On box (logs) fetching is paused since 2031: the disk of logs has 9 B free.",
+        "disk.min_free",
+    ),
+    Kind.ARCHIVE_UNAVAILABLE: (
+        alert(
+            Kind.ARCHIVE_UNAVAILABLE, 60, "box", text="the archive cannot be written since 2031: Read-only file system"
+        ),
+        "On box the archive cannot be written since 2031: Read-only file system; its workers fetch nothing.",
+        "permissions",
+    ),
+    Kind.IMAGES_UNAVAILABLE: (
+        alert(Kind.IMAGES_UNAVAILABLE, 60, "", text="images cannot be stored since 2031: no connection", workers=3),
+        "Images cannot be stored since 2031: no connection; 3 workers fetch nothing.",
+        "holdfast config show",
+    ),
+    Kind.DATABASE_SLOW: (
+        alert(Kind.DATABASE_SLOW, 4.25, "", workers=1),
+        "Commits are slow: half of those of the last minute took 4.2 s or longer at 1 worker.",
+        "database server",
+    ),
+    Kind.DATABASE_UNAVAILABLE: (
+        alert(
+            Kind.DATABASE_UNAVAILABLE, 43, "", text="it did not answer for 43 s since 14:03:10 UTC (connection refused)"
+        ),
+        "The database refused or did not answer for 43s: it did not answer for 43 s since 14:03:10 UTC (connection refused).",
+        "Nothing is lost",
+    ),
+    Kind.BACKGROUND_SILENT: (
+        alert(Kind.BACKGROUND_SILENT, 180, "", due={"tasks": 3, "jobs": 1, "parses": 2}),
+        "No background process has run for 3m, and work is due: 3 tasks, 1 job, 2 pages to parse.",
+        "holdfast background",
+    ),
 }
 
 
@@ -68,5 +115,5 @@ def test_details_may_be_missing(kind: Kind) -> None:
 
 
 def test_a_kind_of_a_newer_server_is_named() -> None:
-    text = describe(alert("disk_full", 0.98, "box"))
-    assert text.cause == "An alert of the kind disk_full about box with the value 0.98."
+    text = describe(alert("moon_full", 0.98, "box"))
+    assert text.cause == "An alert of the kind moon_full about box with the value 0.98."

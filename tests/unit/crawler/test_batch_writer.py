@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, cast
@@ -11,11 +12,14 @@ import pytest
 from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import ArchiveWriter
 from holdfast.crawler import batch_writer as batch_writer_module
-from holdfast.crawler.batch_writer import BatchWriter
+from holdfast.crawler.batch_writer import BatchWriter, WriteProblem
+from holdfast.crawler.db_thread import Outage
 from holdfast.crawler.leases import Leases
+from holdfast.crawler.problems import DiskGuard, outage_problems, worker_problems
 from holdfast.db import commit
 from holdfast.db.connection import Database
 from holdfast.db.domains import NewDomains
+from holdfast.model.activity import ProblemKind
 from holdfast.model.commit_batch import CommitBatch, DiscoveredUrl, PolitenessClocks, UrlOutcome
 from holdfast.model.fetch_types import FetchResult
 from holdfast.model.outcome import Outcome
@@ -23,9 +27,11 @@ from holdfast.model.proxy import ProxyPauses
 from holdfast.model.visit_report import NO_GROWTH, FrontierGrowth
 from holdfast.settings import Flush
 from holdfast.telemetry.clock import SystemClock
+from holdfast.telemetry.disk_space import DiskWatch
 from tests.support.batches import found, outcome
 
 PATIENCE = 10.0
+NO_DISKS = DiskWatch({}, min_free=0, warn_free=0)
 LEASE = timedelta(seconds=60)
 
 
@@ -245,3 +251,84 @@ def test_bytes_fill_a_batch_and_leave_it_with_their_owner(
 
     asyncio.run(play())
     assert commits.batches == []
+
+
+# What is waited for ---------------------------------------------------------------------------------------------------
+
+
+PAUSE = WriteProblem("fetching is paused", "no room", datetime(2031, 12, 24, tzinfo=UTC), ProblemKind.DISK_FULL)
+
+
+def test_a_pause_lets_nothing_begin_and_commits_what_is_there(commits: Commits) -> None:
+    async def play() -> None:
+        batch, holder = writer(pages=1), Holder(1)
+        batch.start()
+        batch.pause(PAUSE)
+        assert (batch.problem, batch.is_full) == (PAUSE, True)
+        batch.add(holder, outcome("https://a.example/1", 1))
+        await holder.hears()
+        assert not await has_room(batch), "also after a commit"
+        batch.discard(holder)
+        assert not await has_room(batch)
+        batch.resume()
+        assert (await has_room(batch), batch.problem) == (True, None)
+        await batch.close()
+
+    asyncio.run(play())
+    assert commits.urls == [["https://a.example/1"]]
+
+
+def test_the_end_of_a_pause_makes_no_room_in_a_full_batch(commits: Commits) -> None:
+    async def play() -> None:
+        batch = writer(pages=1)
+        batch.add(Holder(1), outcome("https://a.example/1", 1))
+        batch.pause(PAUSE)
+        batch.resume()
+        assert not await has_room(batch)
+
+    asyncio.run(play())
+    assert commits.urls == []
+
+
+def test_a_database_that_refuses_is_a_problem_after_two_seconds() -> None:
+    batch, now = writer(pages=1), datetime.now(UTC)
+    batch._db.outage = Outage(now - timedelta(seconds=1), "disk full")
+    assert not worker_problems(batch, DiskGuard(NO_DISKS), None)
+    batch._db.outage = Outage(now - timedelta(seconds=3), "disk full")
+    why = WriteProblem("the database cannot be written", "disk full", now - timedelta(seconds=3), ProblemKind.DATABASE)
+    assert batch.problem == why
+    (found,) = worker_problems(batch, DiskGuard(NO_DISKS), None)
+    assert (found.kind, found.text) == (ProblemKind.DATABASE, why.text)
+    assert found.value == pytest.approx(3, abs=1)
+    batch._thread.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slow"), [([3.0, 3.0], None), ([1.0, 1.0, 9.0], None), ([1.0, 3.0, 9.0], 3.0), ([], None)]
+)
+def test_commits_are_slow_if_half_of_the_last_ones_were(seconds: list[float], slow: float | None) -> None:
+    batch, now = writer(pages=1), time.monotonic()
+    batch._durations.extend((now - 120, 60.0) for _ in range(9))
+    batch._durations.extend((now - 1, each) for each in seconds)
+    assert batch.slow_commits() == slow
+    found = [(one.kind, one.value) for one in worker_problems(batch, DiskGuard(NO_DISKS), None)]
+    assert found == ([] if slow is None else [(ProblemKind.DATABASE_SLOW, slow)])
+    batch._commit_began = now - 40
+    assert batch.slow_commits() == pytest.approx(40, abs=5)
+    batch._db.outage = Outage(datetime.now(UTC), "gone")
+    assert batch.slow_commits() is None, "it is not slow but away"
+    batch._thread.shutdown()
+
+
+def test_an_outage_is_reported_for_a_minute_after_its_end() -> None:
+    now = datetime.now(UTC)
+
+    def kinds(began: float, ended: float | None) -> list[ProblemKind]:
+        end = None if ended is None else now - timedelta(seconds=ended)
+        return [one.kind for one in outage_problems(Outage(now - timedelta(seconds=began), "refused", end))]
+
+    assert kinds(60, 17) == [ProblemKind.DATABASE_AWAY]
+    assert (kinds(60, 57), kinds(160, 61), kinds(60, None), outage_problems(None)) == ([], [], [], [])
+    (found,) = outage_problems(Outage(now - timedelta(seconds=60), "refused", now - timedelta(seconds=17)))
+    assert found.text.startswith("it did not answer for 43 s since ")
+    assert found.text.endswith(" UTC (refused)")

@@ -1,5 +1,6 @@
 """The log: what is said often is counted, lines have an end, and files do."""
 
+import errno
 import logging
 import subprocess
 import sys
@@ -103,3 +104,39 @@ def test_two_processes_with_one_file_put_it_aside_once(tmp_path: Path, monkeypat
         handler.close()
     assert path.with_name("crawl.log.1").read_text().count("\n") == 3
     assert path.read_text().count("\n") == 1
+
+
+def test_a_log_file_that_a_full_disk_does_not_take_is_opened_later(
+    tmp_path: Path, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, full = tmp_path / "crawl.log", telemetry.open_log, [True]
+
+    def open_log(at: Path) -> int:
+        if full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(at)
+
+    monkeypatch.setattr(telemetry, "open_log", open_log)
+    handler = telemetry._FileHandler(path)
+    logger.addHandler(handler)
+    logger.warning("dropped")
+    assert not path.exists()
+    full[0] = False
+    logger.warning("kept")
+    logger.warning("kept, too")
+    handler.close()
+    assert path.read_text() == "kept\nkept, too\n"
+
+
+def test_only_a_full_disk_is_no_reason_to_stop(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        telemetry.open_log_or_nothing(tmp_path / "missing" / "crawl.log")
+
+
+def test_remarks_on_a_full_disk_change_neither_the_command_nor_its_exit_code() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "config", "check"], stdout=subprocess.PIPE, stderr=full, check=False
+        )
+        failed = subprocess.run([sys.executable, "-m", "holdfast", "bogus"], stderr=full, check=False)
+    assert (done.returncode, failed.returncode) == (0, 2)

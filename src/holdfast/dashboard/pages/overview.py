@@ -12,6 +12,7 @@ from holdfast.dashboard.live import SLOW_INTERVAL, Parameters, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
 from holdfast.dashboard.time_range import TimeRange
+from holdfast.model.activity import problems_of
 from holdfast.stats.records import Charts, Point
 
 router = page_router()
@@ -42,6 +43,7 @@ def _values(services: AppServices, span: TimeRange, charts: Charts) -> Mapping[s
         "errors": charts.errors[:_SHOWN],
         "alerts": [(alert, describe(alert).cause) for alert in stats.firing],
         "volumes": services.storage.report().volumes,
+        "problems": problems_of(worker.activity for worker in stats.workers),
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.errors import EmbeddedServerError
+from holdfast.errors import DiskFull, EmbeddedServerError
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MIN_FREE_BYTES = 1 << 20
@@ -34,8 +34,8 @@ def user_name(uid: int) -> str:
         return f"id {uid}"
 
 
-def full_disk(where: Path) -> EmbeddedServerError:
-    return EmbeddedServerError(
+def full_disk(where: Path) -> DiskFull:
+    return DiskFull(
         f"The disk that holds {where} is full, so PostgreSQL cannot run there: "
         "free some space and try again, nothing is damaged."
     )

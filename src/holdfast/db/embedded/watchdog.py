@@ -12,13 +12,15 @@ from typing import Final, Self
 
 from holdfast.db import embedded
 from holdfast.db.embedded.safe_files import Say
-from holdfast.errors import EmbeddedServerError
+from holdfast.errors import DiskFull, EmbeddedServerError
 
 LOOK_EVERY: Final = 0.5
 """Seconds between two checks of the server's process."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two attempts to start a server that does not start, or dies again."""
+DISK_PAUSE: Final = 5.0
+"""Likewise while the disk is full: it starts soon after there is room."""
 STABLE: Final = 60.0
 """Seconds of uptime after which the next crash is answered without a pause again."""
 
@@ -51,6 +53,9 @@ class Watchdog:
         while not self._end.wait(LOOK_EVERY):
             try:
                 self._look()
+            except DiskFull as problem:
+                self._pause = min(self._pause, DISK_PAUSE)
+                self._failed(str(problem))
             except EmbeddedServerError as problem:
                 self._failed(str(problem))
             except Exception as problem:  # noqa: BLE001 — a thread that ended would leave the command without a keeper
