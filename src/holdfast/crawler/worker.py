@@ -261,7 +261,7 @@ class Worker:
 
     async def _work(self) -> None:
         self.context.batch_writer.start()
-        self.context.batch_writer.on_failure(self._fail)
+        self.context.batch_writer.on_failure(self._on_commits_ended)
         self._extraction.start()
         await self._look_at_disks()  # before the first fetch
         housekeeping = [
@@ -575,6 +575,12 @@ class Worker:
                 return
             log.error("%s ended", task, exc_info=problem)
             self._fail(f"Housekeeping ended with an internal error: {problem}")
+
+    def _on_commits_ended(self, why: str) -> None:
+        """Stop without waiting for visits: nothing that they have can be committed any more."""
+        self._fail(why)
+        for visit in list(self._visits):
+            visit.lose_claim()
 
     def _fail(self, why: str) -> None:
         """Stop because of an internal error, or because another worker has this name; `run` raises the reason."""

@@ -50,6 +50,9 @@ WHERE c.relkind = 'S' AND n.nspname IN (current_schema(), %s) ORDER BY 1, 2
 _PAGES_A_CHUNK: Final = 16_384
 """Pages of a table that are copied in one transaction while the crawl goes on: 128 MB, since an open snapshot slows claims."""
 
+_WRITE_BYTES: Final = 256 * 1024
+"""Bytes that are written at once: a call for each row would cost more than the row."""
+
 
 class Table(NamedTuple):
     """A table that has rows of its own."""
@@ -161,17 +164,20 @@ def copy_rows(
                 columns=_expressions(table), table=table.identifier, condition=condition
             )
             with source.cursor() as reader, reader.copy(query) as read:
-                size = count = 0
+                pieces: list[bytes | bytearray | memoryview] = []
+                size = 0
                 for row in read:
-                    written.write(row)
+                    pieces.append(row)
                     size += len(row)
-                    count += 1
-                    if size > 1 << 20:
-                        progress(count, size)
-                        rows += count
-                        size = count = 0
-                progress(count, size)
-                rows += count
+                    if size > _WRITE_BYTES:
+                        written.write(b"".join(pieces))
+                        progress(len(pieces), size)
+                        rows += len(pieces)
+                        pieces.clear()
+                        size = 0
+                written.write(b"".join(pieces))
+                progress(len(pieces), size)
+                rows += len(pieces)
     return rows
 
 
