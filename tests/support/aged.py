@@ -21,7 +21,16 @@ from tests.support.crawled import Crawl
 from tests.support.factories import Store
 
 DATA: Final = (
-    *("url_frontier", "crawled_pages", "page_versions", "page_texts", "page_links", "sitemaps", "link_answers", "page_parses"),
+    *(
+        "url_frontier",
+        "crawled_pages",
+        "page_versions",
+        "page_texts",
+        "page_links",
+        "sitemaps",
+        "link_answers",
+        "page_parses",
+    ),
     *("items", "documents", "crawl_log"),
 )
 """Tables whose rows a job leaves behind."""
@@ -96,17 +105,21 @@ def _want_again(store: Store, host: str) -> None:
         {"host": host, "job": store.job},
     )
     store.connection.execute(
-        "UPDATE domains SET status = 'pending', status_reason = 'refresh_due: test ' || random() WHERE domain = %s AND status = 'exhausted'",
+        """UPDATE domains SET status = 'pending', status_reason = 'refresh_due: test ' || random()
+           WHERE domain = %s AND status = 'exhausted'""",
         (host,),
     )
     store.connection.execute("UPDATE domains SET next_crawl_after = NULL WHERE domain = %s", (host,))
     store.connection.execute(
-        "UPDATE job_domains SET state = 'open', ready = true, not_before = NULL WHERE job_id = %s AND waiting > 0", (store.job,)
+        "UPDATE job_domains SET state = 'open', ready = true, not_before = NULL WHERE job_id = %s AND waiting > 0",
+        (store.job,),
     )
 
 
 def end_job(connection: psycopg.Connection, job_id: int) -> None:
-    connection.execute("UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE job_id = %s", (job_id,))
+    connection.execute(
+        "UPDATE crawls SET state = 'finished', ended_at = clock_timestamp() WHERE job_id = %s", (job_id,)
+    )
     connection.execute(
         "UPDATE crawl_jobs SET state = 'completed', completed_at = clock_timestamp() WHERE id = %s", (job_id,)
     )
@@ -122,7 +135,9 @@ def let_pass(connection: psycopg.Connection, time: timedelta) -> None:
         name = f"crawl_log_{week:%Y%m%d}"
         first, beyond = f"{week} 00:00+00", f"{week + timedelta(days=7)} 00:00+00"
         if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
-            connection.execute(f"CREATE TABLE {name} PARTITION OF crawl_log FOR VALUES FROM ('{first}') TO ('{beyond}')")
+            connection.execute(
+                f"CREATE TABLE {name} PARTITION OF crawl_log FOR VALUES FROM ('{first}') TO ('{beyond}')"
+            )
     columns = connection.execute(
         """SELECT c.relname, array_agg(a.attname::text) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attnum > 0

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.archive import reader
 from holdfast.archive.image_store import FolderImageStore, ImageStore
-from holdfast.db import images, operator_reports
+from holdfast.db import archives, images, operator_reports
 from holdfast.db import verify as checks
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError, NotFound
@@ -82,10 +82,13 @@ class Verifier:
     def _bytes(self, folder: Path) -> Iterator[tuple[int, checks.Finding | None]]:
         tally = _Tally(BYTES)
         with self.database.session() as connection:
+            moved = {one.segment for one in archives.archived_segments(connection).values() if one.deleted}
             for chunk in checks.references(connection):
                 for row in chunk:
                     tally.looked_at += 1
-                    if self.shared and not (folder / row["archive_segment"]).parent.is_dir():
+                    if row["archive_segment"] in moved or (
+                        self.shared and not (folder / row["archive_segment"]).parent.is_dir()
+                    ):
                         tally.skipped += 1
                     elif problem := _problem(folder, row):
                         version = {} if row["number"] is None else {"version": row["number"]}
