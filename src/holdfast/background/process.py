@@ -24,6 +24,7 @@ from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError, UnderWay
 from holdfast.operations.service import OperationRunner
+from holdfast.retention.service import RetentionService, Stopped
 from holdfast.search.service import SearchService
 from holdfast.webhooks.sender import Sender
 
@@ -33,6 +34,8 @@ RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to reach an unavailable database, and between looks for a due operation."""
 INDEX_SECONDS: Final = 5.0
 """Seconds between two updates of the search index."""
+RETENTION_SECONDS: Final = 20.0
+"""Seconds between two looks whether retention is due."""
 SHUTDOWN_SECONDS: Final = 5.0
 """Seconds that running jobs have to end after a stop."""
 STALLED_AFTER_SECONDS: Final = 30.0
@@ -53,6 +56,8 @@ class BackgroundServices:
     """Runs long operations; None: not in this process."""
     search: SearchService | None = None
     """Keeps the search index of this machine up to date; None: not in this process."""
+    retention: RetentionService | None = None
+    """Archives and deletes what is old, and vacuums, at the times of the settings; None: not in this process."""
 
 
 class BackgroundProcess:
@@ -73,6 +78,7 @@ class BackgroundProcess:
         stopped = asyncio.create_task(self._stop.wait())
         operations = asyncio.create_task(self._run_operations())
         indexing = asyncio.create_task(self._update_index())
+        aging = asyncio.create_task(self._run_retention())
         try:
             while not self._stop.is_set():
                 try:
@@ -89,6 +95,7 @@ class BackgroundProcess:
             self._db.give_up()
             await operations
             await indexing
+            await aging
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()
@@ -153,6 +160,28 @@ class BackgroundProcess:
                 log.exception("search index: a fault of ours")
             with suppress(TimeoutError):
                 async with asyncio.timeout(INDEX_SECONDS):
+                    await self._stop.wait()
+
+    async def _run_retention(self) -> None:
+        """Run retention and the vacuum of all tables when they are due, in a thread."""
+        retention = self._services.retention
+        while retention is not None and not self._stop.is_set():
+            try:
+                if await asyncio.to_thread(retention.is_due):
+                    result = await asyncio.to_thread(retention.run, stopped=self._stop.is_set)
+                    log.info("retention: %d rows archived", sum(step.rows for step in result.steps))
+                elif await asyncio.to_thread(retention.vacuum_if_due, self._stop.is_set):
+                    log.info("all tables are vacuumed and analyzed")
+            except Stopped:
+                return
+            except UnderWay:
+                pass  # another machine, or a command of a person
+            except HoldfastError as problem:
+                log.warning("retention waits: %s", problem)
+            except Exception:
+                log.exception("retention: a fault of ours")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETENTION_SECONDS):
                     await self._stop.wait()
 
     async def _remove_stalled_jobs(self, app: procrastinate.App) -> None:

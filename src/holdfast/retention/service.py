@@ -115,12 +115,14 @@ class RetentionService:
 
     def is_due(self) -> bool:
         """Whether the schedule asks for a run on this machine now."""
+        if self.settings.schedule is None:
+            return False
         with self.database.session() as connection:
             due = self._next_run(connection)
             return due is not None and due <= runs.now(connection)
 
-    def vacuum_if_due(self) -> bool:
-        """Vacuum and analyze all tables if the schedule asks for it now; return whether it was done."""
+    def vacuum_if_due(self, stopped: Callable[[], bool] = bool) -> bool:
+        """Vacuum and analyze all tables if the settings ask for it now; return whether it was done."""
         if self.settings.vacuum is None:
             return False
         with self._session() as connection:
@@ -130,7 +132,7 @@ class RetentionService:
             if not archives.try_lock(connection):
                 return False
             try:
-                runs.vacuum(connection)
+                runs.vacuum(connection, stopped=stopped)
             finally:
                 archives.unlock(connection)
         return True

@@ -21,7 +21,7 @@ from holdfast.db.verify import Finding
 from holdfast.errors import Refused, UnderWay, UsageError
 from holdfast.model.url import url_key
 from holdfast.retention.records import StepResult
-from holdfast.retention.service import STEPS
+from holdfast.retention.service import STEPS, Stopped
 from holdfast.settings import Retention
 from tests.integration.archive.exchanges import body_of, exchange, keep, writer
 from tests.support.aged import DATA, JobStore, Kept, crawl_site, end_job, let_pass, rows_of
@@ -428,3 +428,33 @@ def test_images_go_with_the_pages_of_domains_without_a_live_job(
     assert [row[0] for row in connection.execute("SELECT job_id FROM provenance")] == [store.job]
     assert_invariants(connection)
     assert archived(kept)["provenance"] == 1
+
+
+# The schedule -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_due_at_the_times_of_its_schedule(shop: JobStore, kept: Kept) -> None:
+    assert not kept.service().is_due(), "it has no schedule"
+    daily = kept.service(schedule="0 3 * * *")
+    assert not daily.is_due(), "the first time is the next one, not one that has passed"
+    due = daily.status().next_run_at
+    assert due is not None
+    assert (due.hour, due.minute) == (3, 0)
+    shop.connection.execute("UPDATE retention_runs SET due_from = due_from - interval '1 day'")
+    assert daily.is_due()
+    with pytest.raises(Stopped):
+        daily.run(stopped=lambda: True)
+    assert daily.is_due(), "a run that was stopped, or killed, is due as before"
+    assert daily.run().problems == []
+    assert not daily.is_due()
+
+
+def test_tables_are_vacuumed_when_that_is_due(shop: JobStore, kept: Kept) -> None:
+    vacuumed = "SELECT count(*) FROM pg_stat_user_tables WHERE schemaname = 'public' AND last_vacuum IS NOT NULL"
+    assert not kept.service(vacuum=None).vacuum_if_due()
+    assert not kept.service().vacuum_if_due(), "the first time is the next one"
+    shop.connection.execute("UPDATE retention_state SET vacuumed_at = vacuumed_at - interval '7 days'")
+    assert kept.service().vacuum_if_due()
+    shop.connection.execute("SELECT pg_stat_clear_snapshot()")
+    assert int(str(shop.value(vacuumed))) > 50
+    assert not kept.service().vacuum_if_due()
