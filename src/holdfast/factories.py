@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -368,7 +369,8 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
         ParsePhase(db, pool, archive_reader(settings, db)),
         Sender(db, settings, user_agent(settings)),
         parse_concurrency=parsing.processes,
-        maintenance=Maintenance.of(settings),
+        maintenance=replace(Maintenance.of(settings), storage=storage_service(settings, db)),
+        retention=retention_service(settings, db.with_application_name("holdfast retention")),
         disks=disk_watch(settings),
         operator=OperationRunner(
             db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()

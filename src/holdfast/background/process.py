@@ -28,6 +28,7 @@ from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError, StoreError, UnderWay
 from holdfast.model.activity import WorkerProblem
 from holdfast.operations.service import OperationRunner
+from holdfast.retention.service import RetentionService, Stopped
 from holdfast.search.service import SearchService
 from holdfast.telemetry.disk_space import DiskWatch
 from holdfast.webhooks.sender import Sender
@@ -38,6 +39,8 @@ RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to reach an unavailable database, and between looks for a due operation."""
 INDEX_SECONDS: Final = 5.0
 """Seconds between two updates of the search index."""
+RETENTION_SECONDS: Final = 20.0
+"""Seconds between two looks whether retention is due."""
 SHUTDOWN_SECONDS: Final = 5.0
 """Seconds that running jobs have to end after a stop."""
 STALLED_AFTER_SECONDS: Final = 30.0
@@ -62,6 +65,8 @@ class BackgroundServices:
     """Keeps the search index of this machine up to date; None: not in this process."""
     uploader: SegmentUploader | None = None
     """Uploads what workers of this machine left of the archive; None: there is no object store."""
+    retention: RetentionService | None = None
+    """Archives and deletes what is old, and vacuums, at the times of the settings; None: not in this process."""
 
 
 class BackgroundProcess:
@@ -86,6 +91,7 @@ class BackgroundProcess:
         indexing = asyncio.create_task(self._update_index())
         if services.uploader is not None:
             services.uploader.start()
+        aging = asyncio.create_task(self._run_retention())
         try:
             while not self._stop.is_set():
                 try:
@@ -105,6 +111,7 @@ class BackgroundProcess:
             await indexing
             if services.uploader is not None:
                 await asyncio.to_thread(services.uploader.stop, SHUTDOWN_SECONDS)
+            await aging
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()
@@ -179,6 +186,28 @@ class BackgroundProcess:
                 log.exception("search index: a fault of ours")
             with suppress(TimeoutError):
                 async with asyncio.timeout(INDEX_SECONDS):
+                    await self._stop.wait()
+
+    async def _run_retention(self) -> None:
+        """Run retention and the vacuum of all tables when they are due, in a thread."""
+        retention = self._services.retention
+        while retention is not None and not self._stop.is_set():
+            try:
+                if await asyncio.to_thread(retention.is_due):
+                    result = await asyncio.to_thread(retention.run, stopped=self._stop.is_set)
+                    log.info("retention: %d rows archived", sum(step.rows for step in result.steps))
+                elif await asyncio.to_thread(retention.vacuum_if_due, self._stop.is_set):
+                    log.info("all tables are vacuumed and analyzed")
+            except Stopped:
+                return
+            except UnderWay:
+                pass  # another machine, or a command of a person
+            except HoldfastError as problem:
+                log.warning("retention waits: %s", problem)
+            except Exception:
+                log.exception("retention: a fault of ours")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETENTION_SECONDS):
                     await self._stop.wait()
 
     async def _remove_stalled_jobs(self, app: procrastinate.App) -> None:

@@ -18,6 +18,7 @@ from holdfast.db.connection import Connection
 from holdfast.operations import queries as operations
 from holdfast.settings import Settings
 from holdfast.stats import queries
+from holdfast.storage.service import StorageService
 from holdfast.webhooks import queries as webhooks
 
 log: Final = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class Maintenance:
     """How long failed logins count."""
     jobs_url: str | None = None
     """The receiver of webhooks about ended and reopened jobs; None: there is none."""
+    storage: StorageService | None = None
+    """Measures the sizes once a day; None: not in this process."""
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -54,7 +57,12 @@ class Maintenance:
             "alerts": self.rules.look,
             "alerts of proxies": self.rules.look_at_proxies,
             "what is old": self.trim,
+            "sizes": self.measure,
         }
+
+    def measure(self, connection: Connection) -> bool:
+        """Store the sizes of today, once a day; return whether it was done."""
+        return self.storage is not None and self.storage.measure(connection)
 
     def set_jobs_url(self, connection: Connection) -> None:
         """Store the receiver of webhooks about jobs, which a trigger reads."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from holdfast.archive.image_store import FolderImageStore, ImageStore
 from holdfast.archive.reader import ArchiveReader
-from holdfast.db import archive_segments, images, operator_reports
+from holdfast.db import archive_segments, archives, images, operator_reports
 from holdfast.db import verify as checks
 from holdfast.db.connection import Database
 from holdfast.errors import HoldfastError, NotFound
@@ -85,13 +85,16 @@ class Verifier:
         tally = _Tally(BYTES)
         sizes: dict[str, int | str | None] = {}
         with self.database.session() as connection:
+            moved = {one.segment for one in archives.archived_segments(connection).values() if one.deleted}
             for chunk in checks.references(connection):
                 missing = {row["archive_segment"] for row in chunk if not archive.has(row["archive_segment"])}
                 states = archive_segments.states(connection, sorted(missing)) if missing else {}
                 for row in chunk:
                     tally.looked_at += 1
                     segment = row["archive_segment"]
-                    if self._is_elsewhere_or_lost(archive, segment, states.get(segment), missing=segment in missing):
+                    if segment in moved and segment in missing:
+                        tally.skipped += 1  # retention has archived it
+                    elif self._is_elsewhere_or_lost(archive, segment, states.get(segment), missing=segment in missing):
                         # What was lost with a machine is the finding of a check of its own.
                         tally.skipped += states.get(segment) is not SegmentState.LOST
                     elif problem := self._problem_of(archive, row, sizes, states.get(segment)):

@@ -62,6 +62,7 @@ _WHAT: Final = {
     "segments": ("content", "files of the archive (WARC) that no page needs that is kept"),
 }
 """The steps of a run in their order: the setting with the period, and what it is."""
+STEPS: Final = tuple(_WHAT)
 
 Watch = Callable[[str, int], None]
 """Called with the step, and the rows that it has done so far."""
@@ -114,12 +115,14 @@ class RetentionService:
 
     def is_due(self) -> bool:
         """Whether the schedule asks for a run on this machine now."""
+        if self.settings.schedule is None:
+            return False
         with self.database.session() as connection:
             due = self._next_run(connection)
             return due is not None and due <= runs.now(connection)
 
-    def vacuum_if_due(self) -> bool:
-        """Vacuum and analyze all tables if the schedule asks for it now; return whether it was done."""
+    def vacuum_if_due(self, stopped: Callable[[], bool] = bool) -> bool:
+        """Vacuum and analyze all tables if the settings ask for it now; return whether it was done."""
         if self.settings.vacuum is None:
             return False
         with self._session() as connection:
@@ -129,7 +132,7 @@ class RetentionService:
             if not archives.try_lock(connection):
                 return False
             try:
-                runs.vacuum(connection)
+                runs.vacuum(connection, stopped=stopped)
             finally:
                 archives.unlock(connection)
         return True
@@ -405,14 +408,14 @@ class RetentionService:
 
     def _delete_segments(self, connection: Connection) -> "_Work":
         """Delete the files of archived segments that no kept backup names."""
-        there = self._closed_segments()
         oldest = backups.oldest_kept(connection)
-        for name, (archive_id, archived_at) in segments.to_delete(connection, list(there)).items():
-            if oldest is not None and oldest <= archived_at:
-                continue
-            with _reporting(there[name]):
-                there[name].unlink(missing_ok=True)
-                _sync_folder(there[name].parent)
+        for name, (archive_id, archived_at) in segments.to_delete(connection).items():
+            path = self.archive / name
+            if not path.parent.is_dir() or (oldest is not None and oldest <= archived_at):
+                continue  # it is on another machine, or in a backup
+            with _reporting(path):
+                path.unlink(missing_ok=True)  # a run that was killed here may have done it
+                _sync_folder(path.parent)
             failpoints.reach("retention_deleted")
             segments.mark_deleted(connection, archive_id, name)
             yield

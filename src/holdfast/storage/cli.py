@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 10
 """Tables that are listed without `--all`."""
+_LARGEST_DOMAINS: Final = 5
+"""Domains that are listed without `--all`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -28,9 +30,10 @@ def storage(
     every: Annotated[bool, typer.Option("--all", help="All tables, not only the largest.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Show what the database, the archive and the logs take, and how much room is left on the disks of this machine.
+    """Show what the database, the archive and the logs take, how fast they grow, and when the disks of this machine are full.
 
-    Rows are estimates of the database. Other machines have archives and logs of their own: ask there.
+    `holdfast background` and `holdfast serve` measure the sizes once a day; the growth is that of the last 30 days. Rows are estimates of
+    the database. Other machines have archives and logs of their own: ask there.
 
     Examples:
         holdfast storage
@@ -42,6 +45,9 @@ def storage(
         return
     _print_tables(found, every=every)
     output.print_line()
+    if found.domains:
+        _print_domains(found, every=every)
+        output.print_line()
     output.print_fields(_fields(found))
     for note in found.notes:
         command_context.say(output.safe(note))
@@ -59,17 +65,42 @@ def _storage(ctx: typer.Context) -> "StorageService | RemoteStorage":
 def _print_tables(found: StorageReport, *, every: bool) -> None:
     shown = found.tables if every else found.tables[:_LARGEST]
     rows = [
-        (one.name, "-" if one.rows is None else one.rows, format_bytes(one.table_bytes), format_bytes(one.index_bytes))
+        (
+            one.name,
+            "-" if one.rows is None else one.rows,
+            format_bytes(one.table_bytes),
+            format_bytes(one.index_bytes),
+            _daily(one.bytes_per_day),
+        )
         for one in shown
     ]
-    output.print_table(["TABLE", "ROWS, ABOUT", "DATA", "INDEXES"], rows, right="ROWS, ABOUT DATA INDEXES")
+    columns = ["TABLE", "ROWS, ABOUT", "DATA", "INDEXES", "A DAY"]
+    output.print_table(columns, rows, right="ROWS, ABOUT DATA INDEXES A DAY")
     if (rest := found.tables[len(shown) :]) and not every:
         size = sum(one.table_bytes + one.index_bytes for one in rest)
         command_context.say(f"{pluralize(len(rest), 'more table')}, {format_bytes(size)}; --all lists them.")
 
 
+def _print_domains(found: StorageReport, *, every: bool) -> None:
+    shown = found.domains if every else found.domains[:_LARGEST_DOMAINS]
+    rows = [(output.safe(one.domain), one.pages, format_bytes(one.bytes), _daily(one.bytes_per_day)) for one in shown]
+    output.print_table(["MOST FETCHED FROM", "PAGES", "FETCHED", "A DAY"], rows, right="PAGES FETCHED A DAY")
+
+
+def _daily(size: float | None) -> str:
+    """A growth a day, with its sign."""
+    if size is None:
+        return "-"
+    return f"{'-' if size < 0 else '+'}{format_bytes(abs(size))}"
+
+
+def _days(number: float) -> str:
+    return f"{number:,.0f} days" if number >= 2 else f"{number * 24:,.0f} hours"
+
+
 def _fields(found: StorageReport) -> list[tuple[str, object]]:
-    fields: list[tuple[str, object]] = [("Database", format_bytes(found.database_bytes))]
+    grows = "" if found.bytes_per_day is None else f", {_daily(found.bytes_per_day)} a day"
+    fields: list[tuple[str, object]] = [("Database", f"{format_bytes(found.database_bytes)}{grows}")]
     for folder in found.folders:
         least = "" if folder.complete else "at least "
         size = f"{least}{format_bytes(folder.bytes)} in {pluralize(folder.files, 'file')}"
@@ -77,7 +108,12 @@ def _fields(found: StorageReport) -> list[tuple[str, object]]:
     for volume in found.volumes:
         free, total = format_bytes(volume.free_bytes), format_bytes(volume.total_bytes)
         state = {"low": " (low: less than disk.warn_free)", "full": " (too little: nothing is fetched, disk.min_free)"}
-        fields.append(("Free", f"{free} of {total} for {', '.join(volume.holds)}{state.get(volume.state, '')}"))
+        full = ""
+        if volume.bytes_per_day is not None:
+            full = f", {_daily(volume.bytes_per_day)} a day, "
+            full += "not growing" if volume.days_until_full is None else f"full in {_days(volume.days_until_full)}"
+        holds = ", ".join(volume.holds)
+        fields.append(("Free", f"{free} of {total} for {holds}{full}{state.get(volume.state, '')}"))
     oldest = [f"{row.table} {output.format_time(row.at)}" for row in found.oldest if row.at is not None]
     if oldest:
         fields.append(("Oldest rows", f"{', '.join(oldest)} (UTC)"))

@@ -1,9 +1,10 @@
 """Storage: what the database and the folders of this machine take on the disk."""
 
-from datetime import datetime
+from dataclasses import field
+from datetime import date, datetime
 
 from holdfast.model.health import SpaceState
-from holdfast.model.record import record
+from holdfast.model.record import Int64, record
 
 
 @record
@@ -16,6 +17,8 @@ class TableSize:
     table_bytes: int
     """The rows, with those that are stored out of line."""
     index_bytes: int
+    bytes_per_day: float | None = None
+    """By which it grew a day lately; null: it was not measured on two days yet."""
 
 
 @record
@@ -44,6 +47,10 @@ class VolumeSize:
     """What Holdfast may still write."""
     state: SpaceState = "ok"
     """`low`: less than `disk.warn_free`. `full`: less than `disk.min_free`, and nothing is fetched."""
+    bytes_per_day: float | None = None
+    """By which what is on it grew a day lately; null: it was not measured on two days yet."""
+    days_until_full: float | None = None
+    """When it is full if that goes on; null: it does not grow, or it is not known yet."""
 
 
 @record
@@ -53,6 +60,25 @@ class OldestRow:
     table: str
     at: datetime | None
     """null: the table is empty."""
+
+
+@record
+class DomainSize:
+    """A domain, and what was fetched from it."""
+
+    domain: str
+    pages: Int64
+    bytes: Int64
+    """Of all answers that were fetched, before they are compressed in the archive."""
+    bytes_per_day: float | None
+
+
+@record
+class DaySize:
+    """The database on one day."""
+
+    day: date
+    bytes: Int64
 
 
 @record
@@ -70,3 +96,9 @@ class StorageReport:
     volumes: list[VolumeSize]
     notes: list[str]
     """What could not be found out, a sentence each."""
+    bytes_per_day: float | None = None
+    """By which the database grew a day lately; null: it was not measured on two days yet."""
+    days: list[DaySize] = field(default_factory=list)
+    """The size of the database on the last days, the oldest first; the background measures it once a day."""
+    domains: list[DomainSize] = field(default_factory=list)
+    """The domains from which most was fetched, as they were measured last."""

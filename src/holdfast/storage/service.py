@@ -1,23 +1,28 @@
 """The storage report: sizes of the database, its tables and the folders of this machine, and free disk space.
 
-The rule: read only and cheap. Folders are scanned up to a bound, and the sizes are cached for a minute: keep one service for all callers.
+The rule: a report is read only and cheap. Folders are scanned up to a bound, and the sizes are cached for a minute: keep one service for
+all callers. The background measures once a day what the trend is computed from.
 """
 
 import os
 import shutil
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
-from holdfast.db.connection import Database
+from holdfast.db.connection import Connection, Database
 from holdfast.stats.service import Cached
 from holdfast.storage import queries
 from holdfast.storage.records import FolderSize, StorageReport, VolumeSize
 from holdfast.telemetry.disk_space import DiskWatch
 
-FOLDERS: Final = ("archive", "logs")
+FOLDERS: Final = ("archive", "images", "retention", "logs")
+_ALWAYS: Final = frozenset({"archive", "logs"})
+"""Folders that every crawl makes."""
 MAX_FILES: Final = 20_000
 """Files of a folder that are counted: an archive of a terabyte has a thousand."""
 MAX_SECONDS: Final = 0.1
@@ -45,6 +50,7 @@ class StorageService:
         self._data = data
         self._cluster = cluster
         self._report = Cached(self._look, seconds=fresh_for)
+        self._measured: date | None = None
 
     def report(self) -> StorageReport:
         """Return the report, at most a minute old."""
@@ -55,10 +61,25 @@ class StorageService:
             at, size = queries.database_size(connection)
             tables = queries.tables(connection)
             oldest = queries.oldest_rows(connection)
+            growth = queries.growth(connection)
+            days, domains = queries.days(connection), queries.domain_sizes(connection)
         notes: list[str] = []
         folders = list(self._folders(notes))
-        volumes = self._volumes([folder.name for folder in folders], notes)
-        return StorageReport(at, size, tables, oldest, folders, volumes, notes)
+        volumes = [_forecast(volume, growth) for volume in self._volumes([folder.name for folder in folders], notes)]
+        grown = [replace(table, bytes_per_day=growth.get(("table", table.name))) for table in tables]
+        return StorageReport(
+            at, size, grown, oldest, folders, volumes, notes, growth.get(("database", "")), days, domains
+        )
+
+    def measure(self, connection: Connection) -> bool:
+        """Store the sizes of today for the trend, unless this service has; return whether it did. Before: no transaction is open."""
+        today = datetime.now(UTC).date()
+        if self._measured == today:
+            return False
+        sizes = {_folder_name(folder.name): folder.bytes for folder in self._folders([]) if folder.complete}
+        queries.measure(connection, sizes)
+        self._measured = today
+        return True
 
     def _folders(self, notes: list[str]) -> Iterator[FolderSize]:
         for name in FOLDERS:
@@ -66,7 +87,8 @@ class StorageService:
             try:
                 found = folder_size(path)
             except FileNotFoundError:
-                notes.append(f"There is no folder {path} on this machine: nothing was crawled here.")
+                if name in _ALWAYS:
+                    notes.append(f"There is no folder {path} on this machine: nothing was crawled here.")
                 continue
             except OSError as problem:
                 notes.append(f"The folder {path} cannot be read: {problem.strerror}.")
@@ -92,6 +114,21 @@ class StorageService:
             known.holds.append(name)
         states = {name: one.state for one in (self._disks.look() if self._disks else ()) for name in one.holds}
         return [replace(volume, state=states.get(volume.holds[0], "ok")) for volume in volumes.values()]
+
+
+def _folder_name(name: str) -> str:
+    """The name of a folder of this machine, among those of all machines."""
+    return f"{name}@{socket.gethostname()[:64]}"
+
+
+def _forecast(volume: VolumeSize, growth: Mapping[tuple[str, str], float]) -> VolumeSize:
+    """Add to a volume how fast what is on it grows, and when it is full."""
+    keys = [("database", "") if name == "database" else ("folder", _folder_name(name)) for name in volume.holds]
+    known = [growth[key] for key in keys if key in growth]
+    if not known:
+        return volume
+    daily = sum(known)
+    return replace(volume, bytes_per_day=daily, days_until_full=volume.free_bytes / daily if daily > 0 else None)
 
 
 def folder_size(

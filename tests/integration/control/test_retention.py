@@ -1,17 +1,32 @@
 """Retention: what is old goes into archives, what lives stays, and all of it comes back."""
 
 import hashlib
+import json
+import os
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from pyarrow import parquet
 
+from holdfast.archive.reader import ArchiveReader
+from holdfast.control.verify import Verifier
+from holdfast.db import sweeper
 from holdfast.db.connection import Database
+from holdfast.db.verify import Finding
+from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
+from holdfast.model.url import url_key
+from holdfast.retention.records import StepResult
+from holdfast.retention.service import STEPS, Stopped
+from holdfast.settings import Retention
+from tests.integration.archive.exchanges import body_of, exchange, keep, writer
 from tests.support.aged import DATA, JobStore, Kept, crawl_site, end_job, let_pass, rows_of
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
+from tests.support.tasks import Tasks
 
 DAY = timedelta(days=1)
 
@@ -40,6 +55,17 @@ def counts(connection: psycopg.Connection, job_id: int, *tables: str) -> dict[st
         assert row
         found[table] = row[0]
     return found
+
+
+def stop_domain(connection: psycopg.Connection, pause: str) -> None:
+    """Let shop.example be unreachable, with a cool-down that ends in `pause`."""
+    connection.execute("ALTER TABLE domains DISABLE TRIGGER USER")
+    connection.execute(
+        """UPDATE domains SET status = 'unreachable', status_reason = 'test', block_reason_code = 'timeout',
+           next_crawl_after = clock_timestamp() + %s::interval WHERE domain = 'shop.example'""",
+        (pause,),
+    )
+    connection.execute("ALTER TABLE domains ENABLE TRIGGER USER")
 
 
 def archived(kept: Kept) -> dict[str, int]:
@@ -95,7 +121,339 @@ def test_what_is_old_is_archived_and_comes_back(
 
 
 def strip(row: str) -> dict[str, Any]:
-    import json
-
     found: dict[str, Any] = json.loads(row)
     return {name: value for name, value in found.items() if name not in {"updated_at", "frontier_updated_at"}}
+
+
+def old_files(kept: Kept, age: timedelta = 100 * DAY) -> dict[str, bytes]:
+    """Let the files of the archive have been written so long ago; return them."""
+    found = {}
+    for path in sorted(kept.archive.glob("*/*.warc.gz")):
+        then = time.time() - age.total_seconds()
+        os.utime(path, (then, then))
+        found[f"{path.parent.name}/{path.name}"] = path.read_bytes()
+    return found
+
+
+def in_archive(kept: Kept) -> set[str]:
+    return {f"{path.parent.name}/{path.name}" for path in kept.archive.glob("*/*.warc.gz")}
+
+
+def verified(database: Database, kept: Kept) -> list[Finding]:
+    return [
+        step.finding
+        for step in Verifier(database, 3, ArchiveReader(kept.archive)).run()
+        if step.finding is not None and (step.finding.faults or step.finding.skipped)
+    ]
+
+
+# Jobs -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_says_what_a_run_does(shop: JobStore, kept: Kept) -> None:
+    counted = {step.step: step.rows for step in kept.service().run(dry_run=True).steps}
+    before = rows_of(shop.connection, *DATA, "archives")
+    assert rows_of(shop.connection, *DATA, "archives") == before
+    assert before["archives"] == []
+    assert counted == {step.step: step.rows for step in kept.service().run().steps}
+    assert (counted["pages"], counted["frontier_completed"], counted["frontier_failed"]) == (4, 2, 1)
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        "UPDATE crawl_jobs SET state = 'paused' WHERE id = %s",
+        "UPDATE crawl_jobs SET schedule = '1d', next_run_at = now() WHERE id = %s",
+        "UPDATE crawl_jobs SET spec = '{\"refresh\": true}' WHERE id = %s",
+        "UPDATE crawl_jobs SET kept_until = now() + interval '1 day' WHERE id = %s",
+        "UPDATE crawl_jobs SET name = name WHERE id = %s",
+    ],
+    ids=["paused", "scheduled", "refreshed", "restored", "cooling down"],
+)
+def test_a_job_that_may_go_on_by_itself_keeps_its_rows(shop: JobStore, kept: Kept, live: str) -> None:
+    shop.connection.execute(live, (shop.job_id,))
+    if "name = name" in live:
+        stop_domain(shop.connection, "1 day")
+    tables = [table for table in DATA if table not in {"page_versions", "crawl_log"}]
+    before = counts(shop.connection, shop.job_id, *tables)
+    kept.service().run()
+    assert counts(shop.connection, shop.job_id, *tables) == before
+    assert before["crawled_pages"] == 4
+
+
+def test_periods_count_from_the_end_of_the_job(shop: JobStore, kept: Kept) -> None:
+    """All of it was fetched a hundred days ago; the job has ended just now."""
+    shop.connection.execute("UPDATE crawl_jobs SET ended_at = now() - interval '8 days' WHERE id = %s", (shop.job_id,))
+    kept.service(versions="0", log="0").run()
+    assert counts(shop.connection, shop.job_id, "url_frontier", "crawled_pages", "page_texts") == {
+        "url_frontier": 5,
+        "crawled_pages": 4,
+        "page_texts": 3,
+    }
+    assert_invariants(shop.connection)
+
+
+def test_for_ever_is_for_ever(shop: JobStore, kept: Kept) -> None:
+    before = rows_of(shop.connection, *DATA)
+    periods = dict.fromkeys(Retention().periods(), "0")
+    assert kept.service(**periods).run().steps == [StepResult(step, 0, 0, 0) for step in STEPS]
+    assert rows_of(shop.connection, *DATA) == before
+
+
+def test_time_does_not_reopen_a_job_that_has_forgotten_pages(shop: JobStore, kept: Kept) -> None:
+    """Its failed URL would be fetched again, and every page that it links to."""
+    connection = shop.connection
+    connection.execute("UPDATE crawl_jobs SET ended_at = now() - interval '8 days' WHERE id = %s", (shop.job_id,))
+    kept.service().run()
+    stop_domain(connection, "-1 s")
+    sweeper.sweep(connection, run_silence=timedelta(minutes=2))
+    assert shop.value("SELECT state::text FROM crawl_jobs WHERE id = %s", shop.job_id) == "completed"
+    connection.execute("UPDATE crawl_jobs SET aged_at = NULL WHERE id = %s", (shop.job_id,))
+    stop_domain(connection, "-1 s")
+    sweeper.sweep(connection, run_silence=timedelta(minutes=2))
+    assert shop.value("SELECT state::text FROM crawl_jobs WHERE id = %s", shop.job_id) == "pending", (
+        "else it would have"
+    )
+
+
+def test_a_chunk_that_changes_meanwhile_is_read_again(
+    database: Database, shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the reading and the deletion of pages a title changes, once."""
+    titles = iter(["Changed"])
+
+    def change(name: str) -> None:
+        if name == "retention_archived":
+            for title in titles:
+                shop.connection.execute(
+                    "UPDATE page_texts SET body = %s WHERE job_id = %s", (title.encode(), shop.job_id)
+                )
+
+    monkeypatch.setattr("holdfast.failpoints.reach", change)
+    assert kept.service().run().problems == []
+    (entry,) = kept.archives.listing(kind="content")
+    (file,) = kept.archives.show(entry.id).files
+    assert parquet.read_table(kept.folder / "retention" / file.key)["body"].to_pylist() == [b"Changed"] * 3
+    assert {path.stem.partition("-")[0] for path in (kept.folder / "retention" / "content").rglob("*.parquet")} == {
+        f"{entry.id:09}"
+    }, "the file of the first attempt is deleted"
+
+
+def test_a_job_that_is_begun_meanwhile_keeps_the_rest(
+    shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(name: str) -> None:
+        if name == "retention_archived":
+            shop.connection.execute(
+                "UPDATE crawl_jobs SET state = 'pending' WHERE id = %s AND state <> 'pending'", (shop.job_id,)
+            )
+
+    monkeypatch.setattr("holdfast.failpoints.reach", begin)
+    before = counts(shop.connection, shop.job_id, "url_frontier", "crawled_pages", "page_texts")
+    assert kept.service(log="0").run().problems == []
+    assert counts(shop.connection, shop.job_id, "url_frontier", "crawled_pages", "page_texts") == before
+    assert kept.archives.listing() == []
+
+
+def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) -> None:
+    shop.connection.execute("SELECT pg_advisory_lock(hashtextextended('holdfast retention', 0))")
+    with pytest.raises(UnderWay, match="runs already"):
+        kept.service().run()
+
+
+# Files of the WARC archive ----------------------------------------------------------------------------------------------
+
+
+def test_segments_that_nothing_needs_go_and_come_back(database: Database, shop: JobStore, kept: Kept) -> None:
+    before = old_files(kept)
+    assert kept.service(pages="0").run().problems == []
+    gone = {name for name in before if name.startswith("w-shop/")}
+    assert in_archive(kept) == before.keys() - gone, "those of a live job stay"
+    assert len(gone) == 2
+    (bytes_,) = [one for one in verified(database, kept) if one.skipped or one.faults]
+    assert (bytes_.check, bytes_.faults, bytes_.skipped) == ("I11 every reference leads to bytes with its hash", 0, 6)
+
+    for entry in kept.archives.listing(kind="segment"):
+        assert kept.archives.restore(entry.id).restored == 1
+        assert kept.archives.restore(entry.id).restored == 0
+    assert {name: (kept.archive / name).read_bytes() for name in in_archive(kept)} == before
+    assert verified(database, kept) == []
+    old_files(kept)
+    kept.service(pages="0").run()
+    assert in_archive(kept) == before.keys(), "what was restored is kept for a while"
+
+
+def test_a_segment_that_a_backup_may_name_stays_until_the_backup_goes(shop: JobStore, kept: Kept) -> None:
+    before = old_files(kept)
+    shop.connection.execute(
+        "INSERT INTO backups (generation, kind, state, place, ended_at) VALUES (1, 'full', 'complete', '/b', now())"
+    )
+    kept.service().run()
+    assert in_archive(kept) == before.keys()
+    assert len(kept.archives.listing(kind="segment")) == 2
+    shop.connection.execute("UPDATE backups SET state = 'deleted'")
+    kept.service().run()
+    assert in_archive(kept) == {name for name in before if name.startswith("w-live/")}
+
+
+def test_the_body_that_a_record_in_a_kept_segment_refers_to_stays(
+    database: Database, store: Store, shop: JobStore, kept: Kept
+) -> None:
+    """A worker stores a body once; the page of a live job has it from a segment that no row names."""
+    segments = writer(kept.archive, "w-twice", segment_bytes=10_000)
+    body = body_of(1, 9_000)
+    keep(segments, [exchange("https://shop.example/first", body)])
+    keep(segments, [exchange("https://other.example/x", body_of(2, 40_000))])
+    (ref,) = keep(segments, [exchange("https://live.example/second", body)])
+    segments.close()
+    old_files(kept)
+    names = sorted(name for name in in_archive(kept) if name.startswith("w-twice/"))
+    assert ref.segment != names[0]
+    store.connection.execute(
+        "UPDATE crawled_pages SET archive_segment = %s, archive_offset = %s, archive_length = %s, payload_digest = %s "
+        "WHERE url_key = %s",
+        (ref.segment, ref.offset, ref.length, ref.payload_digest, url_key("https://live.example/")),
+    )
+    kept.service().run()
+    left = sorted(name for name in in_archive(kept) if name.startswith("w-twice/"))
+    assert ref.segment in left
+    assert ArchiveReader(kept.archive).read(ref).body == body
+
+
+def test_segments_can_be_deleted_for_good_if_that_is_said(shop: JobStore, kept: Kept) -> None:
+    old_files(kept)
+    kept.service(archive_segments=False).run()
+    assert not any(name.startswith("w-shop/") for name in in_archive(kept))
+    entry = kept.archives.listing(kind="segment")[0]
+    with pytest.raises(Refused, match=r"deleted without an archive \(retention.archive_segments"):
+        kept.archives.restore(entry.id)
+
+
+# Restore --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_file_restores_nothing(shop: JobStore, kept: Kept) -> None:
+    kept.service().run()
+    (entry,) = kept.archives.listing(kind="pages")
+    file = kept.archives.show(entry.id).files[1]
+    path = kept.folder / "retention" / file.key
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    left = rows_of(shop.connection, *DATA)
+    with pytest.raises(
+        ArchiveDamaged, match=f"The file {file.key} of archive {entry.id} .* Nothing of it was restored"
+    ):
+        kept.archives.restore(entry.id)
+    with pytest.raises(ArchiveDamaged):
+        kept.archives.check(entry.id)
+    assert rows_of(shop.connection, *DATA) == left
+
+
+def test_rows_for_analysis_leave_the_store_as_it_is(shop: JobStore, kept: Kept) -> None:
+    pages = shop.connection.execute(
+        "SELECT url_key, title FROM crawled_pages WHERE job_id = %s ORDER BY 1", (shop.job_id,)
+    ).fetchall()
+    kept.service().run()
+    left = rows_of(shop.connection, *DATA)
+    for entry in kept.archives.listing():
+        for _ in range(2):
+            found = kept.archives.restore(entry.id, into="old_days")
+            assert found.restored == found.rows
+    assert rows_of(shop.connection, *DATA) == left
+    assert shop.connection.execute("SELECT url_key, title FROM old_days.crawled_pages ORDER BY 1").fetchall() == pages
+    assert shop.value("SELECT count(*) FROM old_days.crawl_log") == 18
+    with pytest.raises(UsageError):
+        kept.archives.restore(1, into="public")
+
+
+def test_a_newer_row_stays(shop: JobStore, kept: Kept) -> None:
+    """The job was begun again after its rows had gone, and met one of its URLs."""
+    kept.service().run()
+    (entry,) = kept.archives.listing(kind="pages")
+    shop.seed("https://shop.example/", job=shop.job_id)
+    found = kept.archives.restore(entry.id)
+    assert found.restored < found.rows
+    state = "SELECT state::text FROM url_frontier WHERE job_id = %s AND url = 'https://shop.example/'"
+    assert shop.value(state, shop.job_id) == "waiting"
+    assert_invariants(shop.connection)
+
+
+# Tables that go by age ---------------------------------------------------------------------------------------------------
+
+
+def test_history_goes_but_what_the_present_is_read_from_stays(
+    database: Database, store: Store, shop: JobStore, kept: Kept
+) -> None:
+    tasks = Tasks(store.connection)
+    old, new = tasks.one("https://shop.example/p"), None
+    store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled', status_reason = 'x' WHERE id = %s", (old,))
+    new = tasks.one("https://shop.example/p")
+    store.connection.execute("UPDATE crawl_tasks SET status = 'cancelled', status_reason = 'y' WHERE id = %s", (new,))
+    let_pass(store.connection, 400 * DAY)
+    before = rows_of(store.connection, "claim_log", "domain_transitions", "audit_log", "crawl_tasks", "task_events")
+    result = {step.step: step.rows for step in kept.service().run().steps}
+    assert (result["tasks"], result["claims"]) == (1, len(before["claim_log"]))
+    left = rows_of(store.connection, *before)
+    assert len(left["crawl_tasks"]) == 1
+    assert len(left["domain_transitions"]) == store.value("SELECT count(DISTINCT domain_id) FROM domain_transitions")
+    gone = archived(kept)
+    assert {table: len(left[table]) + gone.get(table, 0) for table in before} == {
+        table: len(rows) for table, rows in before.items()
+    } | {"audit_log": len(before["audit_log"]) + 1}, "the audit log says that retention ran"
+    assert_invariants(store.connection)
+
+
+def test_images_go_with_the_pages_of_domains_without_a_live_job(
+    database: Database, store: Store, shop: JobStore, kept: Kept
+) -> None:
+    connection = store.connection
+    for host, job in (("shop.example", shop.job_id), ("live.example", store.job)):
+        connection.execute(
+            """WITH i AS (INSERT INTO images (sha256, file) VALUES (sha256(convert_to(%(host)s, 'UTF8')), '') RETURNING id),
+               p AS (INSERT INTO provenance (domain_id, image_id, source_page_url, job_id, page_key, first_seen_at, last_seen_at)
+                     SELECT d.id, i.id, 'https://x/', %(job)s, substr(sha256('x'), 1, 16),
+                            now() - interval '100 days', now() - interval '100 days' FROM i, domains d WHERE d.domain = %(host)s::text),
+               l AS (INSERT INTO domain_images SELECT d.id, i.id FROM i, domains d WHERE d.domain = %(host)s::text)
+               UPDATE domains SET images_stored = 1 WHERE domain = %(host)s::text""",
+            {"host": host, "job": job},
+        )
+    connection.execute(
+        """UPDATE images SET file = substr(name, 1, 2) || '/' || substr(name, 3, 2) || '/' || name || '.png'
+           FROM (SELECT id AS of, encode(sha256, 'hex') AS name FROM images) n WHERE n.of = id"""
+    )
+    assert_invariants(connection)
+    kept.service().run()
+    assert [row[0] for row in connection.execute("SELECT job_id FROM provenance")] == [store.job]
+    assert_invariants(connection)
+    assert archived(kept)["provenance"] == 1
+
+
+# The schedule -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_due_at_the_times_of_its_schedule(shop: JobStore, kept: Kept) -> None:
+    assert not kept.service().is_due(), "it has no schedule"
+    daily = kept.service(schedule="0 3 * * *")
+    assert not daily.is_due(), "the first time is the next one, not one that has passed"
+    due = daily.status().next_run_at
+    assert due is not None
+    assert (due.hour, due.minute) == (3, 0)
+    shop.connection.execute("UPDATE retention_runs SET due_from = due_from - interval '1 day'")
+    assert daily.is_due()
+    with pytest.raises(Stopped):
+        daily.run(stopped=lambda: True)
+    assert daily.is_due(), "a run that was stopped, or killed, is due as before"
+    assert daily.run().problems == []
+    assert not daily.is_due()
+
+
+def test_tables_are_vacuumed_when_that_is_due(shop: JobStore, kept: Kept) -> None:
+    vacuumed = "SELECT count(*) FROM pg_stat_user_tables WHERE schemaname = 'public' AND last_vacuum IS NOT NULL"
+    assert not kept.service(vacuum=None).vacuum_if_due()
+    assert not kept.service().vacuum_if_due(), "the first time is the next one"
+    shop.connection.execute("UPDATE retention_state SET vacuumed_at = vacuumed_at - interval '7 days'")
+    assert kept.service().vacuum_if_due()
+    shop.connection.execute("SELECT pg_stat_clear_snapshot()")
+    assert int(str(shop.value(vacuumed))) > 50
+    assert not kept.service().vacuum_if_due()

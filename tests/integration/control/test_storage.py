@@ -91,3 +91,33 @@ def test_a_bound_is_said(database: Database, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(folder_size, "__kwdefaults__", {**(folder_size.__kwdefaults__ or {}), "max_files": 1})
     found = StorageService(database, tmp_path, None).report()
     assert found.notes[0] == f"{tmp_path}/archive has more than 1 files; only these are counted."
+
+
+def test_the_trend_is_that_of_the_last_days(
+    database: Database, store: Store, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    crawl_a_little(database, store)
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "one.warc.gz").write_bytes(b"x" * 5000)
+    service = StorageService(database, tmp_path, tmp_path, fresh_for=0)
+    assert (service.report().bytes_per_day, service.report().volumes[0].days_until_full) == (None, None)
+    assert service.measure(connection)
+    assert not service.measure(connection), "once a day"
+    # Nine days before, each a megabyte smaller; the archive by a kilobyte.
+    connection.execute(
+        """INSERT INTO storage_days (day, kind, name, rows, bytes)
+           SELECT day - n, kind, name, rows, bytes - n * CASE kind WHEN 'database' THEN 1000000 WHEN 'folder' THEN 1000 ELSE 100 END
+           FROM storage_days, generate_series(1, 9) n"""
+    )
+    found = service.report()
+    assert found.bytes_per_day == pytest.approx(1_000_000)
+    assert [day.bytes - found.days[0].bytes for day in found.days] == [n * 1_000_000 for n in range(10)]
+    (volume,) = found.volumes
+    assert volume.holds == ["archive", "database"]
+    assert volume.bytes_per_day == pytest.approx(1_001_000)
+    assert volume.days_until_full == pytest.approx(volume.free_bytes / 1_001_000, rel=0.01)
+    tables = {table.name: table for table in found.tables}
+    assert tables["crawl_log"].bytes_per_day == pytest.approx(100)
+    (domain,) = found.domains
+    assert (domain.domain, domain.pages, domain.bytes) == ("example.com", 3, 900)
+    assert domain.bytes_per_day == pytest.approx(100)

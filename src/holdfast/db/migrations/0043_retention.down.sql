@@ -1,4 +1,3 @@
-DELETE FROM duties WHERE name = 'sizes';
 DROP TABLE storage_days, unnamed_files, segment_originals, proxy_log_rollups, retention_runs, retention_state, retention_progress, archive_files, archives;
 DROP FUNCTION job_ended_at(crawl_jobs);
 CREATE OR REPLACE FUNCTION job_state_changes() RETURNS trigger LANGUAGE plpgsql AS $$

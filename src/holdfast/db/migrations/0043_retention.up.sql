@@ -154,5 +154,3 @@ CREATE TABLE storage_days (
     PRIMARY KEY (day, kind, name)
 );
 COMMENT ON TABLE storage_days IS 'What the database, its tables, the largest domains and the folders of machines took, once a day.';
-
-INSERT INTO duties (name) VALUES ('sizes');

@@ -20,11 +20,10 @@ CHUNK: Final = 5_000
 _DOMAINS: Final = 500
 
 _URL: Final = "t.domain_id = k.domain_id AND t.job_id = %(job)s AND t.url_key = k.url_key"
-_WITHOUT_PAGE: Final = """
-    AND NOT EXISTS (SELECT FROM crawled_pages p WHERE (p.domain_id, p.job_id, p.url_key) = (f.domain_id, f.job_id, f.url_key))
-    AND NOT EXISTS (SELECT FROM sitemaps s WHERE (s.domain_id, s.job_id, s.url_key) = (f.domain_id, f.job_id, f.url_key))
-    AND NOT EXISTS (SELECT FROM link_answers a WHERE (a.domain_id, a.job_id, a.url_key) = (f.domain_id, f.job_id, f.url_key))
-"""
+_OF_PAGE: Final = """(
+    EXISTS (SELECT FROM crawled_pages p WHERE (p.domain_id, p.job_id, p.url_key) = (f.domain_id, f.job_id, f.url_key))
+    OR EXISTS (SELECT FROM sitemaps s WHERE (s.domain_id, s.job_id, s.url_key) = (f.domain_id, f.job_id, f.url_key))
+    OR EXISTS (SELECT FROM link_answers a WHERE (a.domain_id, a.job_id, a.url_key) = (f.domain_id, f.job_id, f.url_key)))"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +45,13 @@ COMPLETED: Final = JobStep(
     "frontier_completed",
     "frontier_completed",
     _FRONTIER,
-    f"SELECT f.url_key FROM url_frontier f WHERE f.state IN ('done', 'denied') {_WITHOUT_PAGE}",  # noqa: S608 — constants
+    f"SELECT f.url_key FROM url_frontier f WHERE f.state IN ('done', 'denied') AND NOT {_OF_PAGE}",  # noqa: S608 — constants
 )
 FAILED: Final = JobStep(
     "frontier_failed",
     "frontier_failed",
     _FRONTIER,
-    f"SELECT f.url_key FROM url_frontier f WHERE f.state = 'failed' {_WITHOUT_PAGE}",  # noqa: S608 — constants
+    f"SELECT f.url_key FROM url_frontier f WHERE f.state = 'failed' AND NOT {_OF_PAGE}",  # noqa: S608 — constants
 )
 CONTENT: Final = JobStep(
     "content",
@@ -77,10 +76,10 @@ PAGES: Final = JobStep(
         Part("items", _URL),
         Part("documents", _URL),
     ),
-    "SELECT f.url_key FROM url_frontier f WHERE f.state <> 'waiting'",
+    f"SELECT f.url_key FROM url_frontier f WHERE f.state <> 'waiting' AND {_OF_PAGE}",  # noqa: S608 — constants
 )
 STEPS: Final = (CONTENT, COMPLETED, FAILED, PAGES)
-"""In the order of their default periods. What an earlier one leaves, a later one takes with the page."""
+"""In the order of their default periods. A URL with a page goes with its page, and one without by its own period."""
 
 _ENDED: Final = """
 job_ended_at(j) < clock_timestamp() - %(kept)s::interval AND COALESCE(j.kept_until < clock_timestamp(), true)

@@ -1,5 +1,6 @@
 """SQL of runs of retention: when they are due, what they did; and the vacuum of all tables."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -10,9 +11,8 @@ from psycopg.types.json import Jsonb
 from holdfast.db.rows import by_name
 from holdfast.retention.records import RetentionResult, RetentionRun
 
-_DUE_FROM: Final = """
-INSERT INTO retention_runs (machine) VALUES (%(machine)s) ON CONFLICT (machine) DO UPDATE SET machine = excluded.machine RETURNING due_from
-"""
+_DUE_FROM: Final = "SELECT due_from FROM retention_runs WHERE machine = %(machine)s"
+_FIRST: Final = "INSERT INTO retention_runs (machine) VALUES (%(machine)s) ON CONFLICT (machine) DO NOTHING"
 _BEGIN: Final = """
 INSERT INTO retention_runs (machine, started_at) VALUES (%(machine)s, clock_timestamp())
 ON CONFLICT (machine) DO UPDATE SET started_at = clock_timestamp(), ended_at = NULL, result = NULL, problem = NULL
@@ -26,9 +26,8 @@ SELECT machine, started_at, ended_at, COALESCE((result->>'rows')::bigint, 0) AS 
        COALESCE((result->>'bytes')::bigint, 0) AS bytes, problem
 FROM retention_runs WHERE started_at IS NOT NULL ORDER BY machine
 """
-_VACUUMED: Final = """
-UPDATE retention_state SET vacuumed_at = COALESCE(vacuumed_at, clock_timestamp()) RETURNING vacuumed_at
-"""
+_VACUUMED: Final = "SELECT vacuumed_at FROM retention_state"
+_NEVER_VACUUMED: Final = "UPDATE retention_state SET vacuumed_at = clock_timestamp() WHERE vacuumed_at IS NULL"
 _TABLES: Final = """
 SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'public' AND c.relkind = 'r' ORDER BY c.relname
@@ -51,7 +50,9 @@ def now(connection: psycopg.Connection) -> datetime:
 def due_from(connection: psycopg.Connection, machine: str) -> datetime:
     """Return since when the next run of a machine is counted: the end of its last run, or when it was asked first."""
     row = connection.execute(_DUE_FROM, {"machine": machine}).fetchone()
-    assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
+    if row is None:
+        connection.execute(_FIRST, {"machine": machine})
+        return now(connection)
     since: datetime = row[0]
     return since
 
@@ -81,15 +82,22 @@ def listing(connection: psycopg.Connection) -> list[RetentionRun]:
 def vacuumed_at(connection: psycopg.Connection) -> datetime:
     """Return when all tables were vacuumed last; that is now if they never were."""
     row = connection.execute(_VACUUMED).fetchone()
-    assert row is not None  # noqa: S101 — there is one row
+    if row is None or row[0] is None:
+        connection.execute(_NEVER_VACUUMED)
+        return now(connection)
     at: datetime = row[0]
     return at
 
 
-def vacuum(connection: psycopg.Connection) -> int:
-    """Vacuum and analyze all tables of the store that no one has locked; return how many. Before: no transaction is open."""
+def vacuum(connection: psycopg.Connection, *, stopped: Callable[[], bool]) -> int:
+    """Vacuum and analyze the tables of the store that no one has locked; return how many. Before: no transaction is open.
+
+    `stopped` is asked before each table; then the rest is left, and due.
+    """
     names = [row[0] for row in connection.execute(_TABLES)]
-    for name in names:
+    for done, name in enumerate(names):
+        if stopped():
+            return done
         connection.execute(sql.SQL("VACUUM (ANALYZE, SKIP_LOCKED) {}").format(sql.Identifier(name)))
     connection.execute("UPDATE retention_state SET vacuumed_at = clock_timestamp()")
     return len(names)

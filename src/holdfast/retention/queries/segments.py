@@ -35,8 +35,7 @@ _COMPLETE: Final = """
 UPDATE archives SET state = 'complete', completed_at = clock_timestamp(), rows = 1 WHERE id = %(archive)s AND state = 'writing'
 """
 _ARCHIVED: Final = """
-SELECT source, id, completed_at FROM archives
-WHERE kind = 'segment' AND state = 'complete' AND deleted_at IS NULL AND source = ANY(%(segments)s)
+SELECT source, id, completed_at FROM archives WHERE kind = 'segment' AND state = 'complete' AND deleted_at IS NULL ORDER BY id
 """
 _DELETED: Final = "UPDATE archives SET deleted_at = clock_timestamp() WHERE id = %(archive)s"
 _NAMED_BY_NONE: Final = """
@@ -73,10 +72,9 @@ def complete(connection: psycopg.Connection, archive_id: int) -> None:
     connection.execute(_COMPLETE, {"archive": archive_id})
 
 
-def to_delete(connection: psycopg.Connection, segments: Sequence[str]) -> dict[str, tuple[int, datetime]]:
-    """Return those of these segments that are archived and whose file was not deleted: the archive's id, and since when."""
-    rows = connection.execute(_ARCHIVED, {"segments": list(segments)})
-    return {source: (archive, at) for source, archive, at in rows}
+def to_delete(connection: psycopg.Connection) -> dict[str, tuple[int, datetime]]:
+    """Return the archived segments whose file was not deleted, of all machines: the archive's id, and since when."""
+    return {source: (archive, at) for source, archive, at in connection.execute(_ARCHIVED).fetchall()}
 
 
 def mark_deleted(connection: psycopg.Connection, archive_id: int, segment: str) -> None:
