@@ -181,7 +181,9 @@ class ReplayService:
                 domain_ids = sorted({one.domain_id for one in (every if selection.lost else new)})
                 keys = [(one.domain_id, one.url_key) for one in new]
                 pages = f"{len(new):,} page{'s were' if len(new) > 1 else ' was'}"
-                retries.retry_chunk(connection, job.id, domain_ids, (), keys=keys, why=f"{pages} replayed")
+                retries.retry_chunk(
+                    connection, job.id, domain_ids, (), keys=keys, only_urls=True, why=f"{pages} replayed"
+                )
             if selection.lost:
                 queries.lock_domains(connection, sorted({one.domain_id for one in every}))
                 queries.forget_lost(connection, every)
