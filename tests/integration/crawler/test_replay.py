@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.db import claims
 from holdfast.errors import UsageError
-from holdfast.replay import service as replays
+from holdfast.replay import queries
 from holdfast.replay.records import ReplayMode
 from holdfast.replay.service import ReplayRequest, ReplayService
 from tests.support.archived import write_parser
@@ -75,7 +75,7 @@ def test_pages_are_fetched_again_by_job_domain_and_date(
 def test_a_replay_that_is_killed_goes_on_with_its_time(
     crawled: Crawls, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replays.queries, "CHUNK", 4)
+    monkeypatch.setattr(queries, "CHUNK", 4)
     service = ReplayService(crawled.database)
     request = service.begun(ReplayRequest(ReplayMode.FETCH))
     chunks = 0
