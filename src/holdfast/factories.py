@@ -418,6 +418,8 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
     from holdfast.frontier.service import FrontierService
     from holdfast.operations.handlers import OperationHandlers
     from holdfast.pages.service import PageService
+    from holdfast.rebuild.service import CounterRebuilder
+    from holdfast.replay.service import ReplayService
     from holdfast.tasks.service import TaskService
 
     registrable = settings.domains.registrable
@@ -430,4 +432,6 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
             db, settings.politeness.retries, images=image_store(settings), shared=settings.database_url is not None
         ),
         archive=archive_reader(settings, db),
+        replays=ReplayService(db, registrable),
+        counters=CounterRebuilder(db, registrable),
     )

@@ -47,7 +47,9 @@ from holdfast.parse.plugin_registry import discover
 from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
+from holdfast.replay.service import ReplayService
 from holdfast.search.service import SearchService
+from holdfast.segments.service import SegmentService
 from holdfast.settings import Settings
 from holdfast.stats.records import Charts, ChartSpan
 from holdfast.stats.service import Cached, StatsService
@@ -342,6 +344,16 @@ class AppServices:
     def webhooks(self) -> WebhookService:
         """The outbox of webhooks."""
         return WebhookService(self.database)
+
+    @cached_property
+    def replays(self) -> ReplayService:
+        """Replays of pages."""
+        return ReplayService(self.database, self.settings.domains.registrable)
+
+    @cached_property
+    def segments(self) -> SegmentService:
+        """The manifest of the archive."""
+        return SegmentService(self.database)
 
     @cached_property
     def storage(self) -> StorageService:

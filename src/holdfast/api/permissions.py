@@ -250,6 +250,9 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "GET /api/webhooks/{id}": _READ,
     "POST /api/admin/webhooks/{id}/retry": _OPERATE,
     "POST /api/admin/verify": _OPERATE,
+    "POST /api/admin/replay": _OPERATE,
+    "POST /api/admin/rebuild/counters": _OPERATE,
+    "GET /api/archive/machines": _READ,
     "GET /api/operations": _READ,
     "GET /api/operations/{id}": _READ,
     # The dashboard: what all pages need

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast import private
 from holdfast.archive.object_store import S3_PREFIX, S3Connection
 from holdfast.archive.segment_file import SEGMENT_NAME
 from holdfast.errors import ArchiveUnavailable, NotFound
@@ -64,7 +63,7 @@ def _checked(segment: str) -> str:
 
 
 class FolderSegmentStore:
-    """Segments in a folder that all machines share. No link in it is followed."""
+    """Segments in a folder that all machines share, and that exists. No link in it is followed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -73,7 +72,7 @@ class FolderSegmentStore:
     def put(self, segment: str, path: Path) -> None:
         target = self._folder / _checked(segment)
         with self._reporting():
-            private.make_folder(self._folder)
+            # The folder itself is not created: where it is missing, the file system of all machines is not mounted.
             for folder in (self._folder / _INCOMING, target.parent):
                 with suppress(FileExistsError):
                     folder.mkdir(0o700)

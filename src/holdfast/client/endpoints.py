@@ -94,6 +94,7 @@ from holdfast.proxies.records import (
     ProxyTest,
 )
 from holdfast.search.records import IndexStatus, SearchResults
+from holdfast.segments.records import ArchiveMachine
 from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
 from holdfast.storage.records import StorageReport
 from holdfast.tasks.records import (
@@ -936,6 +937,40 @@ def worker(name: str) -> RequestSpec[Worker]:
 def verify(*, archive: bool = True) -> RequestSpec[Operation]:
     """Verify the database in the background; `wait` for the operation."""
     return RequestSpec("POST", "/api/admin/verify", decode_one(Operation), body={"archive": archive})
+
+
+def replay(
+    mode: str,
+    *,
+    job: str | None = None,
+    domain: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    parser: str | None = None,
+    dry_run: bool = False,
+) -> RequestSpec[Operation]:
+    """Replay pages in the background (mode `fetch`, `parse` or `lost`); `wait` for the operation."""
+    body = {
+        "mode": mode,
+        "job": job,
+        "domain": domain,
+        "since": since,
+        "until": until,
+        "parser": parser,
+        "dry_run": dry_run,
+    }
+    return RequestSpec("POST", "/api/admin/replay", decode_one(Operation), body=body)
+
+
+def rebuild_counters(*, domain: str | None = None, dry_run: bool = False) -> RequestSpec[Operation]:
+    """Rebuild counters from the log and the frontier in the background; `wait` for the operation."""
+    body = {"domain": domain, "dry_run": dry_run}
+    return RequestSpec("POST", "/api/admin/rebuild/counters", decode_one(Operation), body=body)
+
+
+def archive_machines() -> RequestSpec[list[ArchiveMachine]]:
+    """The machines whose archives go to an object store, and what only they have."""
+    return RequestSpec("GET", "/api/archive/machines", decode_list(ArchiveMachine))
 
 
 def operations(*, state: str | None = None) -> ListSpec[Operation]:

@@ -58,7 +58,7 @@ LINK_BYTES: Final = 200
 DISK_RETRY_SECONDS: Final = 2.0
 OLD_SEGMENT_SECONDS: Final = 1.0
 """Seconds between two looks whether the open segment is old enough to be uploaded."""
-LAST_UPLOADS_SECONDS: Final = 20.0
+LAST_UPLOADS_SECONDS: Final = 10.0
 """Seconds that the last uploads may take at the end of a worker."""
 OUTAGE_SECONDS: Final = 2.0
 """Seconds after which a database that does not answer is a reason to wait."""

@@ -35,6 +35,7 @@ LOOK_SECONDS: Final = 5.0
 """Seconds between two looks for segments that wait, if nothing wakes the thread."""
 RETRY_SECONDS: Final = 5.0
 """Seconds to wait after the object store could not be used."""
+_GIVE_UP_SECONDS: Final = 1.0
 _CHUNK: Final = 1024 * 1024
 _NAMES_AT_ONCE: Final = 1_000
 
@@ -111,7 +112,12 @@ class SegmentUploader:
         self._stopping.set()
         self._db.give_up()
         if self._thread is not None:
-            self._thread.join(patience)
+            self._thread.join(
+                _GIVE_UP_SECONDS
+            )  # it is a daemon: a request that hangs does not hold up the end of the process
+        if self._waiting_bytes:
+            why = f": {self.problem}" if self.problem else "; the next process here does it."
+            log.warning("%d bytes of the archive on this machine are not uploaded%s", self._waiting_bytes, why)
         self._db.close()
 
     # In the thread ----------------------------------------------------------------------------------------------------

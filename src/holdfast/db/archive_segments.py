@@ -18,7 +18,8 @@ ON CONFLICT (folder_id) DO UPDATE SET name = excluded.name, seen_at = clock_time
 """
 _OPENED: Final = f"""
 WITH machine AS ({_MACHINE})
-INSERT INTO archive_segments (segment, machine_id) SELECT %(segment)s, id FROM machine ON CONFLICT (segment) DO NOTHING
+INSERT INTO archive_segments AS s (segment, machine_id) SELECT %(segment)s, id FROM machine
+ON CONFLICT (segment) DO UPDATE SET found = false WHERE s.found AND s.machine_id = excluded.machine_id
 """  # noqa: S608 — composed of the constant above only
 # What another machine has is its own affair: here may be a part of it only.
 _FOUND: Final = """

@@ -1,4 +1,5 @@
-"""Handlers of operations: verify, recalculate priorities, change many domains, restart a batch, clear the frontier, purge pages.
+"""Handlers of operations: verify, recalculate priorities, change many domains, restart a batch, clear the frontier, purge or replay
+pages, rebuild counters.
 
 The rule: a handler may run twice, and reports its progress often enough that it can be stopped.
 """
@@ -17,6 +18,9 @@ from holdfast.frontier.service import FrontierService
 from holdfast.model.domain import Status
 from holdfast.operations.service import AGAIN, ASKED_AT, Handler, Report, argument
 from holdfast.pages.service import PageService
+from holdfast.rebuild.service import CounterRebuilder
+from holdfast.replay.records import ReplayMode
+from holdfast.replay.service import ReplayRequest, ReplayService
 from holdfast.tasks.service import TaskService
 
 VERIFY: Final = "verify"
@@ -25,6 +29,8 @@ CHANGE_DOMAINS: Final = "change-domains"
 RESTART_BATCH: Final = "restart-batch"
 CLEAR: Final = "clear-frontier"
 PURGE: Final = "purge-pages"
+REPLAY: Final = "replay"
+REBUILD_COUNTERS: Final = "rebuild-counters"
 _SHOWN: Final = 20
 """Rows of a finding that are stored with the result."""
 
@@ -40,6 +46,8 @@ class OperationHandlers:
     verifier: Verifier
     archive: ArchiveReader
     """The archive; `verify` reads it if it exists and is requested."""
+    replays: ReplayService
+    counters: CounterRebuilder
 
     def by_kind(self) -> Mapping[str, Handler]:
         """Return all handlers by kind."""
@@ -50,6 +58,8 @@ class OperationHandlers:
             RESTART_BATCH: self.restart_batch,
             CLEAR: self.clear,
             PURGE: self.purge,
+            REPLAY: self.replay,
+            REBUILD_COUNTERS: self.rebuild_counters,
         }
 
     def verify(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
@@ -124,6 +134,36 @@ class OperationHandlers:
             actor=actor, job=job, domain=domain, before=before, watch=lambda gone: report({"pages": gone})
         )
         return {"pages": done.forgotten}
+
+    def replay(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Replay pages, like `holdfast replay`. A second run goes on: what was fetched or parsed since it was asked for is left alone."""
+        times = {name: datetime.fromisoformat(arguments[name]) for name in ("since", "until") if arguments.get(name)}
+        request = ReplayRequest(
+            ReplayMode(argument(arguments, "mode")),
+            arguments.get("job"),
+            arguments.get("domain"),
+            times.get("since"),
+            times.get("until"),
+            arguments.get("parser"),
+            datetime.fromisoformat(argument(arguments, ASKED_AT)),
+        )
+
+        def watch(looked_at: int, pages: int) -> None:
+            report({"looked_at": looked_at, "pages": pages})
+
+        dry_run = bool(arguments.get("dry_run"))
+        done = self.replays.count(request, watch) if dry_run else self.replays.run(request, actor=actor, watch=watch)
+        return {**asdict(done), "as_of": done.as_of.isoformat()}
+
+    def rebuild_counters(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Rebuild counters, like `holdfast rebuild counters`."""
+        done = self.counters.run(
+            domain=arguments.get("domain"),
+            dry_run=bool(arguments.get("dry_run")),
+            actor=actor,
+            watch=lambda seen: report({"domains": seen}),
+        )
+        return asdict(done)
 
 
 def _check(finding: Finding) -> dict[str, object]:

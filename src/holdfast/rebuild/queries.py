@@ -61,8 +61,10 @@ _OF_DOMAINS: Final = f"""
 WITH logged AS (
     SELECT domain_id, sum(pages)::bigint AS pages, sum(errors)::bigint AS errors FROM ({_LOGGED}) parts GROUP BY domain_id
 ), work AS (
-    SELECT domain_id, sum(discovered)::bigint AS discovered, sum(waiting)::bigint AS waiting FROM (
-        SELECT domain_id, discovered, waiting FROM job_domains WHERE domain_id = ANY(%(ids)s)
+    SELECT domain_id, sum(known)::bigint AS discovered, sum(waiting)::bigint AS waiting FROM (
+        SELECT domain_id, count(*) AS known, count(*) FILTER (WHERE state = 'waiting') AS waiting
+        FROM url_frontier WHERE domain_id = ANY(%(ids)s) GROUP BY domain_id
+        UNION ALL SELECT domain_id, -inserted, -inserted FROM domain_wakes WHERE domain_id = ANY(%(ids)s)
         UNION ALL SELECT domain_id, discovered, 0 FROM crawl_log_rollups WHERE domain_id = ANY(%(ids)s)) parts GROUP BY domain_id
 )
 SELECT d.domain, d.id, NULL::bigint, ARRAY[d.pages_crawled, d.total_error_count, d.pages_discovered, d.frontier_size]::bigint[],
@@ -130,7 +132,7 @@ def of_jobs(connection: psycopg.Connection, domain_ids: Sequence[int]) -> list[C
 
 
 def of_domains(connection: psycopg.Connection, domain_ids: Sequence[int]) -> list[Counted]:
-    """Count these domains, by the counters of their jobs as they are now."""
+    """Count these domains."""
     return [Counted(*row) for row in connection.execute(_OF_DOMAINS, _values(domain_ids), prepare=False)]
 
 

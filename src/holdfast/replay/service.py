@@ -7,7 +7,7 @@ so a replay that was killed goes on with the same `as_of`, and does nothing twic
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from holdfast.db import audit, domains
 from holdfast.db import jobs as job_rows
@@ -69,6 +69,15 @@ class ReplayService:
 
     database: Database
     registrable: bool = False
+
+    def arguments(self, request: ReplayRequest) -> dict[str, Any]:
+        """Return the request as JSON: a job by its id, a domain by its canonical name. Raises NotFound, UsageError."""
+        request.check()
+        with self.database.session() as connection:
+            selection = self._selection(connection, request)
+        name = None if request.domain is None else canonical_domain(request.domain, registrable=self.registrable)
+        times = {name: time.isoformat() for name, time in (("since", request.since), ("until", request.until)) if time}
+        return {"mode": str(request.mode), "job": selection.job_id, "domain": name, "parser": request.parser, **times}
 
     def begun(self, request: ReplayRequest) -> ReplayRequest:
         """The request with the time at which it is begun: now, by the database's clock, unless it goes on with an earlier one."""
@@ -181,7 +190,9 @@ class ReplayService:
                 domain_ids = sorted({one.domain_id for one in (every if selection.lost else new)})
                 keys = [(one.domain_id, one.url_key) for one in new]
                 pages = f"{len(new):,} page{'s were' if len(new) > 1 else ' was'}"
-                retries.retry_chunk(connection, job.id, domain_ids, (), keys=keys, why=f"{pages} replayed")
+                retries.retry_chunk(
+                    connection, job.id, domain_ids, (), keys=keys, only_urls=True, why=f"{pages} replayed"
+                )
             if selection.lost:
                 queries.lock_domains(connection, sorted({one.domain_id for one in every}))
                 queries.forget_lost(connection, every)

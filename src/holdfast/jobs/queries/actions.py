@@ -300,9 +300,10 @@ def wake_for_retry(
     reasons: Collection[str],
     *,
     keys: Sequence[tuple[int, bytes]] = (),
+    only_urls: bool = False,
 ) -> None:
     """Ask for a retry of a job's URLs on these domains: of those that ended for one of these reasons, and of single ones, by domain and
-    key.
+    key. `only_urls`: nothing else of the domains is tried again, and no pause counts; a worker that holds one goes on with it.
 
     Before: the caller's transaction has locked no domain with a higher id. After (with its commit): each of the domains that is not
     removed has a wake for it, folded already where no worker holds the domain.
@@ -310,8 +311,9 @@ def wake_for_retry(
     rows = connection.execute(_LOCK_DOMAINS, {"ids": list(domain_ids)}).fetchall()
     ids = [row[0] for row in rows]
     free = [domain_id for domain_id, is_free in rows if is_free]
-    claimable.mark_retried(connection, ids)
-    connection.execute(_RETRY, {"ids": ids, "job": job_id, "causes": sorted(reasons)})
+    if not only_urls:
+        claimable.mark_retried(connection, ids)
+        connection.execute(_RETRY, {"ids": ids, "job": job_id, "causes": sorted(reasons)})
     if keys:
         own = [key for key in keys if key[0] in ids]
         parameters = {"job": job_id, "domains": [key[0] for key in own], "keys": [key[1] for key in own]}

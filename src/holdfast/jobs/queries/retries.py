@@ -167,6 +167,7 @@ def retry_chunk(
     reasons: Collection[str],
     *,
     keys: Sequence[tuple[int, bytes]] = (),
+    only_urls: bool = False,
     why: str,
 ) -> bool:
     """Retry URLs of a job on these domains: those that ended for one of these reasons, or single ones, by domain and key. Returns whether
@@ -174,7 +175,7 @@ def retry_chunk(
 
     Before: no transaction is open, or the caller's has locked no domain. After (with the commit): the URLs wait, with attempts 0, or a
     wake for them does, which the worker that holds the domain folds within about a second; a job that had ended is pending, and its
-    next crawl is a new one.
+    next crawl is a new one. `only_urls`: see `actions.wake_for_retry`.
     """
     again = {claimable.ROBOTS_TXT} if Outcome.ROBOTS_DENIED in reasons else set()
     with connection.transaction():
@@ -182,7 +183,8 @@ def retry_chunk(
         if state in _ENDED:  # first: work of a job that has ended is not made ready
             jobs.reopen(connection, job_id, why)
             jobs.ask_for_crawl(connection, [job_id])
-        actions.wake_for_retry(connection, domain_ids, job_id, again if keys else {*reasons, *again}, keys=keys)
+        causes = again if keys else {*reasons, *again}
+        actions.wake_for_retry(connection, domain_ids, job_id, causes, keys=keys, only_urls=only_urls)
     return state in _ENDED
 
 
