@@ -24,7 +24,7 @@ from holdfast.crawler.problems import DISK_SECONDS, DiskGuard, worker_problems
 from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
-from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
+from holdfast.db import claims, crawls, edits, migrate, release, rounds, runs, stats, sweeper, visit_state
 from holdfast.errors import ClaimLost, NotFound, SettingsError, StoreError
 from holdfast.fetch.dns import Resolver
 from holdfast.fetch.http_client import HttpClient
@@ -191,6 +191,7 @@ class Worker:
             image_store=lambda: image_store.open_store(settings.images, settings.data),
             archive=lambda: ArchiveWriter(config.archive_folder, name, settings.archive, software=config.agent),
             counters=self._counters,
+            check_schema=lambda connection: migrate.check(connection, config.database.address),
             offer_page=self._extraction.offer,
             report=config.report,
         )
