@@ -47,7 +47,7 @@ OUTSIDE: Final = (
 SYSTEM: Final = ("/var/lib/holdfast", "/srv/holdfast", "/tmp", "/dev/shm", "/etc/passwd", "/root")
 """The only absolute paths that a page may name."""
 FILES: Final = {
-    *("shop.py", "shop_spider.py"),
+    *("shop.py", "shop_spider.py", "serve.log"),
     *("holdfast.toml", "holdfast.conf", "postgresql.conf", "pg_hba.local.conf", "pg_ident.local.conf"),
     *("postgres.start.log", "postgres.location", "postgres.password", "postgres.lock"),
 }
