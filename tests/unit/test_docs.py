@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from holdfast import __version__
+from holdfast.alerts.records import Kind
 from holdfast.cli.app import build_app, split_global_options
 from holdfast.errors import HoldfastError
 from holdfast.model.domain import Status
@@ -46,7 +47,7 @@ OUTSIDE: Final = (
 SYSTEM: Final = ("/var/lib/holdfast", "/srv/holdfast", "/tmp", "/dev/shm", "/etc/passwd", "/root")
 """The only absolute paths that a page may name."""
 FILES: Final = {
-    *("shop.py", "shop_spider.py"),
+    *("shop.py", "shop_spider.py", "serve.log"),
     *("holdfast.toml", "holdfast.conf", "postgresql.conf", "pg_hba.local.conf", "pg_ident.local.conf"),
     *("postgres.start.log", "postgres.location", "postgres.password", "postgres.lock"),
 }
@@ -408,6 +409,14 @@ def test_the_changelog_knows_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert re.search(r"^## \[Unreleased\]", text, re.MULTILINE)
     assert re.search(rf"^##+ \[?{re.escape(__version__)}\b", text, re.MULTILINE)
+
+
+def test_every_alert_has_its_row_and_its_section() -> None:
+    kinds = list(map(str, Kind))
+    assert [row[0].strip("`") for row in table_of(DOCS / "metrics.md", "alert")] == kinds
+    told = sections(DOCS / "runbook.md", "Alerts")
+    assert sorted(told) == sorted(kinds)
+    assert [kind for kind, text in told.items() if "**You see**" not in text or "**Do**" not in text] == []
 
 
 def test_decisions_are_numbered_listed_and_of_one_form() -> None:

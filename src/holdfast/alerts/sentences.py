@@ -19,7 +19,7 @@ class AlertText:
     cause: str
     """One sentence: what is wrong, with the number."""
     next_step: str
-    """One sentence: what the operator can do. The section of docs/runbook.md with the name of the kind says more."""
+    """What the operator can do, and the section of the runbook that says more."""
 
 
 def describe(alert: Alert) -> AlertText:
@@ -31,7 +31,8 @@ def describe(alert: Alert) -> AlertText:
             f"An alert of the kind {alert.kind}{about} with the value {alert.value:,.3g}.",
             "This version does not know the kind; use the version of the server.",
         )
-    return words(alert)
+    text = words(alert)
+    return AlertText(text.cause, f"{text.next_step} More: docs/runbook.md#{alert.kind}.")
 
 
 def _error_rate(alert: Alert) -> AlertText:

@@ -30,7 +30,7 @@ from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.leases import Leases, RunCounters
 from holdfast.crawler.segment_uploader import SegmentUploader
 from holdfast.db import archive_segments, commit
-from holdfast.db.connection import Database
+from holdfast.db.connection import Connection, Database
 from holdfast.db.domains import NewDomains
 from holdfast.db.items import Due, PageKey
 from holdfast.db.page_versions import VERSIONS
@@ -161,15 +161,18 @@ class BatchWriter:
         uploader: SegmentUploader | None = None,
         image_store: Callable[[], ImageStore] | None = None,
         counters: RunCounters | None = None,
+        check_schema: Callable[[Connection], None] = lambda _connection: None,
         offer_page: Callable[[Due, Exchange], None] = lambda _page, _exchange: None,
         report: Callable[[Sequence[UrlOutcome]], None] | None = None,
     ) -> None:
         """`archive` opens the archive; its argument is called with each new segment. `uploader`: there is an object store.
-        `offer_page` is called with each committed page that has a parser; `report` with committed outcomes, on the event loop."""
+        `check_schema` raises SchemaMismatch if the database has another schema now; `offer_page` is called with each committed page that
+        has a parser; `report` with committed outcomes, on the event loop."""
         self._database = database
         self._db = DbThread(database, "batch writer")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-writer")
         self._leases = leases
+        self._check_schema = check_schema
         self._offer_page = offer_page
         self._clock = clock
         self._worker = worker
@@ -517,6 +520,8 @@ class BatchWriter:
         except (RolledBack, StoreUnavailable):
             raise
         except StoreError as problem:
+            # A statement that a newer schema refuses is no page's fault: SchemaMismatch ends the commits, and nothing is marked.
+            self._db.run(self._check_schema)
             # One page that the database refuses must neither block the others nor be retried endlessly.
             log.error("a batch of %d parts was refused: %s", len(batch.parts), problem)  # noqa: TRY400 — no traceback
             halves = split_batch(batch)

@@ -26,7 +26,7 @@ from holdfast.crawler.proxy_registry import ProxyRegistry
 from holdfast.crawler.segment_uploader import SegmentUploader
 from holdfast.crawler.visit import Visit
 from holdfast.crawler.worker_context import WorkerConfig, WorkerContext
-from holdfast.db import claims, crawls, edits, release, rounds, runs, stats, sweeper, visit_state
+from holdfast.db import claims, crawls, edits, migrate, release, rounds, runs, stats, sweeper, visit_state
 from holdfast.db.generation import GenerationGuard
 from holdfast.errors import ClaimLost, NotFound, SettingsError, StoreError, StoreRestored
 from holdfast.fetch.dns import Resolver
@@ -207,6 +207,7 @@ class Worker:
             ),
             uploader=uploader,
             counters=self._counters,
+            check_schema=lambda connection: migrate.check(connection, config.database.address),
             offer_page=self._extraction.offer,
             report=config.report,
         )

@@ -6,7 +6,7 @@ Judged by the site's own log, the frontier, and `verify`: nothing is fetched mea
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from tests.support.disks import SmallDisk
 from tests.support.invariants import violations
 from tests.support.page_reader import PageReader
 from tests.support.pages import Pages, html
-from tests.support.servers import open_folder
+from tests.support.servers import kill, open_folder
 
 pytestmark = pytest.mark.skipif(disks.missing() is not None, reason=f"{disks.missing()}")
 
@@ -105,7 +105,7 @@ def states(crawls: Crawls) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("place", ["archive", "logs"])
 def test_a_disk_with_too_little_room_pauses_the_crawl(
-    crawls: Crawls, place: str, capsys: pytest.CaptureFixture[str]
+    crawls: Crawls, place: str, capsys: pytest.CaptureFixture[str], figure: Callable[[str], None]
 ) -> None:
     crawls.set(disk={"min_free": BOUND, "warn_free": 0}, flush={"pages": 4})
     (crawls.folder / "data").mkdir(mode=0o700)
@@ -137,7 +137,9 @@ def test_a_disk_with_too_little_room_pauses_the_crawl(
         wait_for(lambda: paused(crawls), "another pause")
         begun = time.monotonic()
         disk.make_room()
-        assert goes_on(pages, begun) < LONGEST_RETURN
+        seconds = goes_on(pages, begun)
+        figure(f"{place}, bound of 8 MB: goes on {seconds:.1f} s after there is room")
+        assert seconds < LONGEST_RETURN
         ends_well(crawls, pages, program)
 
 
@@ -173,7 +175,9 @@ def fires_until_it_is_over(crawls: Crawls, folder: str, disk: SmallDisk) -> None
     assert events == ["alert.firing", "alert.resolved"]
 
 
-def test_an_archive_that_takes_no_byte_pauses_the_crawl(crawls: Crawls, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_that_takes_no_byte_pauses_the_crawl(
+    crawls: Crawls, capsys: pytest.CaptureFixture[str], figure: Callable[[str], None]
+) -> None:
     crawls.set(disk={"min_free": 0, "warn_free": 0}, flush={"pages": 4})
     (crawls.folder / "data").mkdir(mode=0o700)
     with (
@@ -194,7 +198,9 @@ def test_an_archive_that_takes_no_byte_pauses_the_crawl(crawls: Crawls, capsys: 
         assert "the archive cannot be written" in said["/health/ready"]
         begun = time.monotonic()
         disk.make_room()
-        assert goes_on(pages, begun) < LONGEST_RETURN
+        seconds = goes_on(pages, begun)
+        figure(f"archive without a byte: goes on {seconds:.1f} s after there is room")
+        assert seconds < LONGEST_RETURN
         ends_well(crawls, pages, program)
 
 
@@ -228,9 +234,11 @@ def test_nothing_is_fetched_where_there_is_no_room_at_the_start(crawls: Crawls) 
         assert pages.paths() == []
 
 
-@pytest.mark.parametrize("bound", [BOUND, 0])
-def test_a_database_without_room(folder: Path, tmp_path: Path, bound: int) -> None:
-    """The bundled server alone on a small disk: with a bound, and with the very last byte taken."""
+@pytest.mark.parametrize(("bound", "dies"), [(BOUND, False), (0, False), (0, True)])
+def test_a_database_without_room(
+    folder: Path, tmp_path: Path, bound: int, dies: bool, figure: Callable[[str], None]
+) -> None:
+    """The bundled server on a small disk: with a bound, with the very last byte taken, and if it dies of that."""
     data = folder / "disk" / "data"
     with disks.small_disk(folder / "disk", 220) as disk, site() as pages:
         database = Database(embedded.ensure_running(data).url())
@@ -238,13 +246,19 @@ def test_a_database_without_room(folder: Path, tmp_path: Path, bound: int) -> No
             with database.connect() as connection:
                 crawls = Crawls(database, connection, folder / "disk")
                 crawls.set(disk={"min_free": bound, "warn_free": 0}, flush={"pages": 4})
-                ends_after_a_full_disk(crawls, disk, pages, bound, tmp_path)
+                seconds = ends_after_a_full_disk(crawls, disk, pages, bound, tmp_path, dies=dies)
+                figure(
+                    f"database, bound of {bound} bytes{', died' if dies else ''}: goes on {seconds:.1f} s after there is room"
+                )
         finally:
             disk.make_room()
             embedded.stop(data)
 
 
-def ends_after_a_full_disk(crawls: Crawls, disk: SmallDisk, pages: Pages, bound: int, tmp_path: Path) -> None:
+def ends_after_a_full_disk(
+    crawls: Crawls, disk: SmallDisk, pages: Pages, bound: int, tmp_path: Path, *, dies: bool
+) -> float:
+    """Fill the disk during a crawl, look, make room, and wait for its end; returns the seconds until it went on."""
     environ = crawls.environ()
     del environ["HOLDFAST_DATABASE_URL"]
     arguments = ["--data", str(crawls.folder / "data")]
@@ -255,6 +269,9 @@ def ends_after_a_full_disk(crawls: Crawls, disk: SmallDisk, pages: Pages, bound:
     with program("crawl", pages.url(), "--delay", "0.1", "--workers", "1", "--no-archive", "--text") as crawl:
         wait_for(lambda: len(pages.paths()) > 8, "pages")
         disk.fill(leave=bound // 2)
+        if dies and (server := embedded.find(crawls.folder / "data")):
+            kill(server)
+            wait_for(lambda: "cannot be started again" in crawl.said(), "an attempt to start it")
         wait_for(lambda: asked_while_it_waits(pages) == 0, "a crawl that waits")
         with program("status") as asked:
             status = asked.end()
@@ -265,7 +282,7 @@ def ends_after_a_full_disk(crawls: Crawls, disk: SmallDisk, pages: Pages, bound:
         else:
             assert "is full" in said or "the database cannot be written since 20" in said, said + crawl.said()
             if "is full" in said:  # it refuses connections, or has died and does not start
-                wait_for(lambda: "is full; nothing is lost" in crawl.said(), "the words of the crawl itself")
+                wait_for(lambda: "is full" in crawl.said(), "the words of the crawl itself")
         assert crawl.lives
         begun = time.monotonic()
         disk.make_room()
@@ -279,3 +296,4 @@ def ends_after_a_full_disk(crawls: Crawls, disk: SmallDisk, pages: Pages, bound:
         assert violations(connection) == {}
         found = connection.execute("SELECT state::text, count(*) FROM url_frontier GROUP BY state").fetchall()
     assert found == [("done", PAGES + 1)]
+    return seconds
