@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.db import claims, embedded, migrate, store_move
+from holdfast.db import claims, embedded, migrate, move_target, store_move
 from holdfast.db.connection import Database
-from holdfast.errors import Refused, SchemaMismatch, StoreMoved
+from holdfast.db.move_tables import Table
+from holdfast.errors import Refused, SchemaMismatch, StoreError, StoreMoved
 from tests.support.catalogue import catalogue
 from tests.support.factories import Store
 from tests.support.furnished import furnish
@@ -136,6 +138,34 @@ def test_a_writer_that_does_not_end_is_named_and_the_store_stays_open(database: 
         writer.execute("ROLLBACK")
         Store(writer).seed("a.example/")
     mover(database, to_database(place)).run(confirm=yes)
+
+
+def test_a_table_that_differs_is_not_taken_for_the_same(
+    database: Database, place: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if a row was lost on the way, each time."""
+    furnish(database)
+    fill = move_target.fill
+
+    def lossy(source: psycopg.Connection, target: psycopg.Connection, table: Table, **options: Any) -> int:
+        rows = fill(source, target, table, **options)
+        if table.name == "url_frontier":
+            target.execute("DELETE FROM url_frontier WHERE url_key = (SELECT min(url_key) FROM url_frontier)")
+        return rows
+
+    said: list[str] = []
+    with monkeypatch.context() as patch, database.session() as old:
+        before = rows_of(old)
+        patch.setattr(move_target, "fill", lossy)
+        with pytest.raises(
+            StoreError, match=r"url_frontier is not the same in both databases \(\d+ rows with the hash"
+        ):
+            mover(database, to_database(place), say=said.append).run(confirm=yes)
+        assert said[-1].startswith("The old store is whole, and closed: the same command goes on")
+        assert rows_of(old) == before
+    mover(database, to_database(place)).run(confirm=yes)
+    with place.session() as new:
+        assert rows_of(new) == before
 
 
 def test_rows_that_are_deleted_after_they_were_copied_are_deleted_there(database: Database, place: Database) -> None:
