@@ -1,5 +1,6 @@
 """Stores that move: what a test compares, and where to."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -88,10 +89,10 @@ def to_database(database: Database, name: str = "db.example:5432/holdfast") -> D
     return Destination(lambda: database, name, "set HOLDFAST_DATABASE_URL to the address of that database")
 
 
-def mover(source: Database, destination: Destination, *, patience: float = 1.0) -> MoveService:
-    return MoveService(
-        source, destination, data=Path("/nonexistent"), actor="test", say=lambda _: None, lock_timeout=patience
-    )
+def mover(
+    source: Database, destination: Destination, *, patience: float = 1.0, say: Callable[[str], None] = lambda _: None
+) -> MoveService:
+    return MoveService(source, destination, data=Path("/nonexistent"), actor="test", say=say, lock_timeout=patience)
 
 
 def yes(_: float) -> None:

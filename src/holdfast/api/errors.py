@@ -71,7 +71,8 @@ _PUBLIC_DETAILS: Final[Mapping[type[errors.HoldfastError], str]] = {
     errors.StoreError: "The database refused this; the server's log says why.",
     errors.StoreUnavailable: "The database is away, busy, or took too long for this; try again in a moment, or ask for less.",
     errors.SchemaMismatch: "The database has another schema than this server knows; its operator has to upgrade one of them.",
-    errors.StoreMoved: "The store was moved to another database, or is being moved; its operator has to give this server the new address.",
+    errors.StoreMoved: "The store was moved to another database, or is being moved; "
+    "the operator has to give this server the new address, which its log says.",
 }
 """Details for callers; the messages of these exceptions name internal addresses."""
 

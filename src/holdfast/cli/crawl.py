@@ -21,6 +21,7 @@ from holdfast.cli.processes import background_process, holdfast_command, keep_se
 from holdfast.cli.progress import ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
+from holdfast.control import database_admin
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
 from holdfast.items import cli as extraction
@@ -425,6 +426,7 @@ def _run_processes(
         if lines is not None:
             lines.close()
     if supervisor.refusal is not None and not interrupted and not supervisor.done:
+        database_admin.check(context.store())
         raise HoldfastError(f"The workers exit at startup; {supervisor.log_file(1)} says why.")
     return interrupted
 

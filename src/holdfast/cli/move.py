@@ -70,7 +70,7 @@ def move(
             destination,
             data=context.settings.data,
             actor=command_context.actor(),
-            say=(lambda _: None) if as_json else say,
+            say=say,
             progress=lambda now: _show(bar, now),
         )
         if abandon:

@@ -15,6 +15,7 @@ from holdfast.cli.command_context import EXIT_INTERRUPTED, Interrupted, say
 from holdfast.cli.crawl import available_cores
 from holdfast.cli.help import Command
 from holdfast.cli.processes import holdfast_command, keep_server_running, run_until_stopped
+from holdfast.control import database_admin
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.telemetry import log
@@ -138,6 +139,7 @@ def serve(
     with listener, factories.server_watchdog(context.settings, say):
         interrupted = run_until_stopped(supervisor, say)
     if not interrupted:
+        database_admin.check(store)
         raise HoldfastError(f"The processes exit at startup; the logs in {folder} say why.")
     say("Stopped; jobs continue when workers run again.")
     raise Interrupted

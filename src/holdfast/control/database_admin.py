@@ -26,6 +26,12 @@ def revisions(database: Database) -> tuple[str | None, str]:
         return migrate.current(connection), migrate.HEAD
 
 
+def check(database: Database) -> None:
+    """Raise SchemaMismatch or StoreMoved unless it is a store that this version can use."""
+    with database.session() as connection:
+        migrate.check(connection, database.address)
+
+
 def psql(database: Database, settings: Settings) -> tuple[str, dict[str, str]]:
     """Return the path of psql, and the environment with the address of the database: no secret is on a command line."""
     # Another server may need what the bundled psql was built without, such as Kerberos; the operator's own psql has it.

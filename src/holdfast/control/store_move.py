@@ -34,6 +34,8 @@ _SMALLEST_SAMPLE: Final = 32_000_000
 _FIXED_SECONDS: Final = 2.0
 """What a pause lasts for an empty store: a trigger, a hash and the statistics of each table."""
 
+_STILL_CLOSED: Final = "The old store is whole, and closed: the same command goes on where it was, `holdfast db move --abandon` opens the store again."
+
 T = TypeVar("T")
 
 
@@ -129,6 +131,7 @@ class MoveService:
         self._say = say
         self._progress = progress
         self._lock_timeout = lock_timeout
+        self._closed = False
         self._lock = threading.Lock()
         self._shown = Progress("", 0, 0, 0)
 
@@ -185,7 +188,13 @@ class MoveService:
                 pace = self._copy_ahead(source, target, result)
                 if move.state is State.COPYING:
                     confirm(self._estimate(source, target, pace))
-                self._pause(database, source, target, result)
+                try:
+                    self._pause(database, source, target, result)
+                except BaseException:
+                    self._say(
+                        _STILL_CLOSED if self._closed else "The old store is open and whole; nothing of it was changed."
+                    )
+                    raise
             with self._step("switch", result):
                 failpoints.reach("move_marked")
                 result.generation = move_target.activate(
@@ -305,6 +314,7 @@ class MoveService:
         self._say("The pause begins.")
         with self._step("close", result):
             store_move.close(source, lock_timeout=self._lock_timeout)
+        self._closed = True
         failpoints.reach("move_closed")
         with self._streams(database, source, target) as streams:
             with self._step("copy", result):
@@ -459,7 +469,14 @@ class _Streams:
                     raise
 
         futures = [self._pool.submit(serve, sides) for sides in self._sides]
-        problems = [problem for future in futures if (problem := future.exception()) is not None]
+        try:
+            problems = [problem for future in futures if (problem := future.exception()) is not None]
+        except BaseException:  # Ctrl-C: what runs on the servers ends now, not with its table
+            with lock:
+                queue.clear()
+            for side in (connection for sides in self._sides for connection in sides):
+                side.cancel()
+            raise
         if problems:
             raise problems[0]
 

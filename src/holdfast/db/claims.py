@@ -13,6 +13,7 @@ import psycopg
 
 from holdfast import failpoints
 from holdfast.db import array_params, transitions
+from holdfast.db.connection import move_refusal
 from holdfast.model.commit_batch import PolitenessClocks
 from holdfast.model.domain import Claim, Event, Status, status_reason
 from holdfast.model.visit_report import DomainProgress
@@ -182,8 +183,8 @@ def reclaim(
     given = {"worker": worker, "lease": lease, "besides": list(exclude), "generation": generation}
     try:
         return _acquire(connection, _TAKE_BACK, given | {"only": None})
-    except psycopg.Error:
-        if connection.broken:
+    except psycopg.Error as problem:
+        if connection.broken or move_refusal(problem):
             raise
     # One row that cannot be reclaimed does not block the rest; its lease will expire.
     taken: list[Claim] = []

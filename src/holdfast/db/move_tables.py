@@ -19,9 +19,9 @@ QUEUE: Final = "procrastinate"
 """The schema of the job queue."""
 PARTITIONED: Final = "crawl_log"
 
-_LEFT_OUT: Final = ("schema_version", "store_move", "document_deletions")
-"""The revision and the move are the database's own. Deletions of documents are for search indexes, which a new generation builds anew.
-Counters of requests are in unlogged tables, and begin at zero."""
+_LEFT_OUT: Final = ("schema_version", "store_move", "document_deletions", "backup_following")
+"""The revision, the move and how far backups follow its log are the database's own. Deletions of documents are for search indexes, which a
+new generation builds anew. Counters of requests are in unlogged tables, and begin at zero."""
 _FIRST_XID: Final = "'3'::xid8"
 _REPLACED: Final = {("events", "xid"): _FIRST_XID, ("documents", "changed"): _FIRST_XID}
 """Numbers of transactions mean something on one server only: on the next one, these were written by its first."""

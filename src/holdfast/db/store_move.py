@@ -30,10 +30,11 @@ ON CONFLICT (only_row) DO UPDATE SET
     id = gen_random_uuid(), started_at = clock_timestamp(), closed_at = NULL, moved_at = NULL, state = 'copying',
     destination = excluded.destination, advice = excluded.advice
 """
-# domains first: with it, nothing can be claimed or committed any more.
+# domains first: with it, nothing can be claimed or committed any more. Counters of requests are in unlogged tables, which do not move.
 _OPEN_TABLES: Final = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND n.nspname IN (current_schema(), 'procrastinate') AND c.oid <> 'store_move'::regclass
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname IN (current_schema(), 'procrastinate')
+  AND c.oid <> 'store_move'::regclass
   AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = %(trigger)s)
 ORDER BY c.oid <> 'domains'::regclass, n.nspname, c.relname
 """

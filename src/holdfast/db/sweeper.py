@@ -29,7 +29,7 @@ from holdfast.db import (
     transitions,
     workers,
 )
-from holdfast.db.connection import first_line
+from holdfast.db.connection import first_line, move_refusal
 from holdfast.errors import StoreError
 from holdfast.model.domain import Event, Status, status_reason
 from holdfast.model.outcome import Outcome
@@ -278,8 +278,8 @@ def _in_chunks(
                     return total
                 ids = [row[0] for row in connection.execute(select, given)]
                 apply(connection, ids)
-        except psycopg.Error:
-            if not ids or connection.broken:
+        except psycopg.Error as problem:
+            if not ids or connection.broken or move_refusal(problem):
                 raise
             total += _one_by_one(connection, select, apply, ids, given, aside, faults, guard)
             continue

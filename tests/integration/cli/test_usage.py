@@ -72,6 +72,7 @@ COMMANDS = [
     ["db", "url"],
     ["db", "psql"],
     ["db", "stop"],
+    ["db", "move"],
     ["config", "show"],
     ["config", "check"],
 ]
@@ -331,6 +332,7 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli) -> None:
             for name in ("passwd", "sessions", "revoke", "undo-scope", "scope-history", "compare", "plan", "log")
         },
         "edit": ["7", "--city", "Bonn"],
+        "db move": ["--to", "/elsewhere"],
         "remove": ["7", "--yes"],
         "advise": ["10", "--domain", "a.example"],
         **{name: ["a.example", "7"] for name in ("assign", "unassign")},
