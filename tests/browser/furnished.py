@@ -4,6 +4,7 @@ Rows by the product's own functions where there are any: it takes a second, wher
 """
 
 import hashlib
+import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,7 @@ from holdfast.db.documents import DocumentKey
 from holdfast.domains.service import DomainService, parse_assignments
 from holdfast.model.activity import Activity, InFlightRequest, VisitWait, WaitKind
 from holdfast.model.auth import Role, Scope
-from holdfast.model.commit_batch import PageRow, UrlOutcome, VisitPart
+from holdfast.model.commit_batch import DiscoveredUrl, PageRow, Resource, SitemapRow, UrlOutcome, VisitPart
 from holdfast.model.domain import Status
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import Outcome, UrlState
@@ -146,6 +147,10 @@ _DENIED: Final = (
     ("account/login", "robots_denied: Disallow: /account (line 4)"),
     ("calendar/2031/01", "trap: calendar without an end"),
 )
+_SITEMAPS: Final = (
+    SitemapRow("urlset", entries=24, bytes=3120),
+    SitemapRow(None, problem="not a sitemap: HTML", bytes=812),
+)
 _ROBOTS: Final = """# Robots of the shop
 User-agent: *
 Crawl-delay: 1
@@ -201,6 +206,18 @@ VALUES
 """
 
 
+# What servers answer, and what programs of operators say.
+_HOSTILE: Final = """
+UPDATE webhook_deliveries SET last_error = text, url = address, body = to_jsonb(text) FROM told WHERE last_error IS NOT NULL;
+UPDATE crawl_runs SET error_message = text FROM told;
+UPDATE domains SET block_reason = text FROM told WHERE block_reason IS NOT NULL;
+UPDATE alerts SET details = details || jsonb_build_object('host', text), subject = left(text, 200) FROM told WHERE kind = 'worker_silent';
+UPDATE crawled_pages SET etag = left(text, 200), last_modified = left(text, 200), problem = text, canonical = address FROM told;
+UPDATE crawl_tasks SET error_message = text FROM told WHERE error_message IS NOT NULL;
+UPDATE audit_log SET actor = left(text, 60) FROM told WHERE action = 'edit'
+"""
+
+
 @dataclass(frozen=True)
 class JobStore(Store):
     """A test's database, as one job sees it."""
@@ -242,18 +259,22 @@ class Furnishing:
         """A name as an operator writes it: of some length, without control characters."""
         return _printable(beginning + self.text)[:length]
 
+    def url(self, beginning: str) -> str:
+        """A URL as a store could have it at worst: with what no URL should contain."""
+        return _printable(beginning + self.text).encode("ascii", "ignore").decode()[:1500]
+
     def page(self, title: str, body: str, links: Sequence[str] = ()) -> tuple[PageRow, bytes]:
         """A page as the store has it, and its bytes."""
         title += self.text
         anchors = "".join(f'<li><a href="{link}">{link}</a></li>' for link in links)
         paragraphs = "".join(f"<p>{line}</p>\n" for line in body.splitlines())
         head = f"<!doctype html>\n<html><head><title>{title}</title></head>\n"
-        html = f"{head}<body><h1>{title}</h1>\n{paragraphs}<ul>{anchors}</ul></body></html>\n"
+        source = f"{head}<body><h1>{title}</h1>\n{paragraphs}<ul>{anchors}</ul></body></html>\n"
         visible = f"{title}\n{body}{self.text}"
         row = PageRow(
             200,
             content_type="text/html; charset=utf-8",
-            content_length=len(html.encode()),
+            content_length=len(source.encode()),
             content_hash=hashlib.sha256(visible.encode()).digest(),
             title=_printable(title),
             description=f"{title[:60]} in the shop of examples",
@@ -261,7 +282,7 @@ class Furnishing:
             links_count=len(links),
             text=zstandard.compress(visible.encode()),
         )
-        return row, html.encode()
+        return row, source.encode()
 
     def kept(self, url: str, row: PageRow, body: bytes) -> PageRow:
         """The page with its answer in the archive."""
@@ -270,8 +291,9 @@ class Furnishing:
 
     def _keep(self, url: str, body: bytes) -> ArchiveRef:
         segments = writer(self.archive, "w1")
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nServer: shop\r\n\r\n"
-        (ref,) = segments.append([exchange(url, body, response_head=head)])
+        server = self.name("shop", 3000)
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nServer: {server}\r\n\r\n"
+        (ref,) = segments.append([exchange(url, body, response_head=head.encode())])
         segments.close()
         return ref
 
@@ -282,7 +304,8 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
     names = {"job": "shop", "domain": "shop.example", "url": "https://shop.example/article/0", "worker": "w1"}
     connection.execute(
         "INSERT INTO workers (name, host, pid, heartbeat_at) VALUES ('w1', 'crawler-1', 4242, now() + interval '10 min'),"
-        " ('w2', 'crawler-1', 4243, now() + interval '10 min'), ('w3', 'crawler-2', 977, now() - interval '9 min')"
+        " ('w2', 'crawler-1', 4243, now() + interval '10 min'), ('w3', %s, 977, now() - interval '9 min')",
+        (made.name("crawler-2", 200),),
     )
     _crawl_shop(made)
     # The files are beside the archive, as by default.
@@ -293,6 +316,7 @@ def furnish(database: Database, connection: psycopg.Connection, archive: Path, t
     connection.execute(
         "UPDATE domains SET images_found = images_stored + 2, crawl_depth_reached = 1 WHERE domain = 'shop.example'"
     )
+    names["odd"] = made.url("https://shop.example/odd")
     _record_links(made)
     _other_domains(made)
     _tasks_and_products(made, names)
@@ -312,7 +336,9 @@ def _record_links(made: Furnishing) -> None:
     ).fetchone() or (0,)
     for number in range(6):
         url = f"{home}article/{number}"
-        put_links(connection, url, home, f"{home}article/0", f"{home}article/{number + 1}", f"{home}news/2019")
+        targets = (home, f"{home}article/0", f"{home}article/{number + 1}", f"{home}news/2019")
+        text = made.name("", 200)
+        put_links(connection, url, *targets, text=text, invalid="javascript:alert(6)" + text if text else "")
     broken = [
         UrlOutcome(job, url_key(home + path), home + path, 0, outcome, UrlState.FAILED, reason=reason, status=status)
         for path, outcome, status, reason in _FAILED
@@ -343,6 +369,7 @@ def _crawl_shop(made: Furnishing) -> None:
     articles = [f"{home}article/{number}" for number in range(_ARTICLES)]
     row, body = made.page("The shop of examples", "Welcome.\nOpen every day.", articles)
     failed = [home + path for path, *_ in _FAILED]
+    odd = [made.url(home + path) for path in ("odd", "odd/failed", "odd/denied")] if made.text else []
     denied = [
         crawl.found(
             home,
@@ -350,13 +377,23 @@ def _crawl_shop(made: Furnishing) -> None:
             UrlState.DENIED,
             made.name(reason, 300),
         )
-        for url, reason in _DENIED
+        for url, reason in (*_DENIED, *((url, "excluded: odd") for url in odd[2:]))
     ]
-    found = [crawl.found(home, url) for url in (*articles, *failed)]
+    listed = [crawl.found(home, url)._replace(listed=True) for url in articles]
+    found = [crawl.found(home, url) for url in (*failed, *odd[:2])]
+    maps = [(row, _sitemap(crawl, made, home, row)) for row in _SITEMAPS]
     crawl.commit(
-        claim, [crawl.outcome(home, Outcome.OK, page=made.kept(home, row, body), duration_ms=42)], [*found, *denied]
+        claim,
+        [crawl.outcome(home, Outcome.OK, page=made.kept(home, row, body), duration_ms=42)],
+        [*listed, *found, *denied, *(one for _, (one, _) in maps)],
     )
-    crawl.commit(claim, _edition(made, crawl, articles, "spring") + _failures(crawl, home))
+    crawl.commit(
+        claim,
+        _edition(made, crawl, articles, "spring")
+        + _failures(crawl, home)
+        + [read for _, (_, read) in maps]
+        + _odd(made, crawl, odd),
+    )
     connection.execute(
         "UPDATE crawled_pages SET crawled_at = crawled_at - interval '3 days', duration_ms = 40 + (random() * 400)::int"
     )
@@ -421,9 +458,8 @@ def _crawl_shop(made: Furnishing) -> None:
 def _store_documents(made: Furnishing, domain_id: int, job_id: int, urls: Sequence[str]) -> None:
     """The main content of these pages, and the search index; one of them is not in it yet."""
     for number, url in enumerate(urls):
-        note = (
-            f"{made.text[:2000]} It costs {12 + number} EUR, and we deliver the summer edition of it within three days."
-        )
+        # As text, so that it is in the Markdown and in the snippets of a search.
+        note = f"{html.escape(made.text[:2000])} It costs {12 + number} EUR, and we deliver the summer edition of it within three days."
         _, body = made.page(f"Article {number}", f"{note}\nAsk us for a sample.", ["/article/9"])
         row = document_row(as_data(extract_document(body, url)))
         assert row is not None
@@ -435,13 +471,37 @@ def _store_documents(made: Furnishing, domain_id: int, job_id: int, urls: Sequen
 def _edition(made: Furnishing, crawl: Crawl, urls: Sequence[str], edition: str) -> list[UrlOutcome]:
     """These pages, fetched in an edition; only the first ones are in the archive, as that takes long."""
     outcomes = []
+    hostile = (made.url("javascript:alert(7)"), made.url("data:text/html,")) if made.text else ()
     for number, url in enumerate(urls):
         price = 10 + number if edition == "spring" else 12 + number
         body = f"The {edition} edition.\nIt costs {price} EUR.\nWe deliver within three days.\nAsk us for a sample."
-        row, answer = made.page(f"Article {number}", body, [f"/article/{number + 1}", "https://partner.example/"])
+        row, answer = made.page(
+            f"Article {number}", body, [f"/article/{number + 1}", "https://partner.example/", *hostile]
+        )
         page = made.kept(url, row, answer) if number < 2 else row
         outcomes.append(crawl.outcome(url, Outcome.OK, page=page, duration_ms=60 + 7 * number, bytes=len(answer)))
     return outcomes
+
+
+def _sitemap(crawl: Crawl, made: Furnishing, home: str, read: SitemapRow) -> tuple[DiscoveredUrl, UrlOutcome]:
+    """A sitemap as it was found, and what was read from it."""
+    url = made.url(f"{home}sitemap-{read.format or 'old'}.xml")
+    problem = read.problem and made.name(read.problem, 500)
+    row = SitemapRow(read.format, read.entries, read.skipped, read.bytes, problem)
+    outcome = crawl.outcome(url, Outcome.OK, page=None, reason=None, sitemap=row, duration_ms=80, bytes=read.bytes)
+    return crawl.found(home, url)._replace(resource=Resource.SITEMAP), outcome
+
+
+def _odd(made: Furnishing, crawl: Crawl, urls: Sequence[str]) -> list[UrlOutcome]:
+    """Of URLs that no crawl would store: one that was fetched, and one that failed."""
+    if not urls:
+        return []
+    row, _ = made.page("Odd", "Odd")
+    failed = made.name("server_error: 500 ", 900)
+    return [
+        crawl.outcome(urls[0], Outcome.OK, page=row),
+        crawl.outcome(urls[1], Outcome.SERVER_ERROR, status=500, reason=failed, state=UrlState.FAILED, attempts=4),
+    ]
 
 
 def _failures(crawl: Crawl, home: str) -> list[UrlOutcome]:
@@ -521,9 +581,9 @@ def _tasks_and_products(made: Furnishing, names: dict[str, str]) -> None:
     names["product"] = str(connection.execute("SELECT id FROM products").fetchone()[0])  # type: ignore[index]
     shop.see(1, product("Chair", "89", sku="CH-1"), product("Table", None, sku="T-1"), url="https://shop.example/q")
     tasks = Tasks(connection)
-    connection.execute("INSERT INTO crawl_batches (name, created_by) VALUES ('spring', 'admin')")
+    names["batch"] = made.name("spring", 80)
+    connection.execute("INSERT INTO crawl_batches (name, created_by) VALUES (%s, 'admin')", (names["batch"],))
     batch = int(str(tasks.value("SELECT id FROM crawl_batches")))
-    names["batch"] = "spring"
     for status in TaskStatus:
         task_id = tasks.one(f"shop.example/watch/{status}", batch_id=batch, webhook_url="https://hooks.example/told")
         tasks.bring(task_id, status)
@@ -563,6 +623,11 @@ def _operators(made: Furnishing, names: dict[str, str]) -> None:
     connection = made.connection
     connection.execute(_ALERTS)
     connection.execute(_DELIVERIES)
+    if made.text:
+        told = "CREATE TEMPORARY TABLE told AS SELECT %s::text AS text, %s::text AS address"
+        connection.execute(told, (made.name("", 900), made.url("https://hooks.example/")))
+        for statement in _HOSTILE.split(";"):
+            connection.execute(statement.encode())
     names["delivery"] = str(made.store.value("SELECT id FROM webhook_deliveries WHERE event = 'alert.firing'"))
     checks = [{"check": "every claim has a holder", "faults": 0, "seconds": 0.12, "rows": [], "skipped": 0}]
     checks.append(
@@ -576,7 +641,12 @@ def _operators(made: Furnishing, names: dict[str, str]) -> None:
     )
     for kind, arguments, result, problem in (
         ("verify", {"archive": True}, {"ok": False, "archive": True, "checks": checks, "names": {}}, None),
-        ("purge-pages", {"domain": "old.example"}, None, "The archive of the server's machine cannot be read."),
+        (
+            "purge-pages",
+            {"domain": "old.example"},
+            None,
+            made.name("The archive of the server's machine cannot be read.", 900),
+        ),
     ):
         operations.ask(connection, kind, arguments, actor="admin")
         taken = operations.take(connection)

@@ -21,6 +21,22 @@ _WIDE: Final = 1280
 _NARROW: Final = 390
 _CRAWL: Final = ("/login", "/overview", "/jobs", "/domains", "/pages")
 CRAWL: Final = tuple(path for path in PATHS if path.startswith(_CRAWL))
+ODD: Final = (
+    "/search?q={hostile}",
+    "/documents?q={hostile}",
+    "/documents?q=alert",
+    "/pages?title={hostile}",
+    "/pages?url_prefix={odd}",
+    "/pages/page?url={odd}",
+    "/pages/links?url={odd}",
+    "/pages/page?url=javascript:alert(1)",
+    "/jobs/{hostile}",
+    "/domains?name={hostile}",
+    "/items?url={hostile}",
+    "/products?search={hostile}",
+    "/audit?actor={hostile}",
+)
+"""What a link to the dashboard may have in its address."""
 DATA: Final = tuple(path for path in PATHS if path not in CRAWL)
 """All pages, in two halves: a file of tests is one unit of scheduling."""
 
@@ -29,6 +45,7 @@ def judge(dashboard: Dashboard, visitor: MakeVisitor, paths: Sequence[str]) -> N
     """Furnish the store with hostile text, load each of these pages once, and fail with all that is wrong with them."""
     crawls = dashboard.crawls
     names = furnish(crawls.database, crawls.connection, Path(crawls.folder) / "data" / "archive", HOSTILE)
+    names |= {"hostile": HOSTILE[:1500]}
     page = visitor(dashboard.origin).log_in("admin", dashboard.password)
     found: list[str] = []
     for path in paths:
@@ -37,7 +54,7 @@ def judge(dashboard: Dashboard, visitor: MakeVisitor, paths: Sequence[str]) -> N
         page.emulate_media(color_scheme="light")
         answer = page.goto(dashboard.origin + here)
         assert answer is not None
-        if answer.status != (404 if path in MISSING else 200):
+        if path not in ODD and answer.status != (404 if path in MISSING else 200):
             found.append(f"{path}: status {answer.status}")
         problems = [*_of_hostile_text(page), *_of_width(page, _WIDE), *_of_axe(page)]
         page.set_viewport_size({"width": _NARROW, "height": 800})

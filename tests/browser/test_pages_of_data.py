@@ -2,7 +2,7 @@
 
 from tests.browser.conftest import Dashboard, MakeVisitor
 from tests.browser.furnished import MISSING, PATHS
-from tests.browser.judged import DATA, judge
+from tests.browser.judged import DATA, ODD, judge
 
 
 def test_empty_pages_say_what_to_do(dashboard: Dashboard, visitor: MakeVisitor) -> None:
@@ -18,4 +18,4 @@ def test_empty_pages_say_what_to_do(dashboard: Dashboard, visitor: MakeVisitor) 
 
 
 def test_the_pages_of_data_operations_and_access(dashboard: Dashboard, visitor: MakeVisitor) -> None:
-    judge(dashboard, visitor, DATA)
+    judge(dashboard, visitor, (*DATA, *ODD))

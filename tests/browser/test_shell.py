@@ -75,6 +75,27 @@ def test_figures_move_by_themselves_and_hidden_tabs_close_their_stream(
     _live(page)
 
 
+def test_what_must_not_happen_would_be_noticed(dashboard: Dashboard, visitor: MakeVisitor) -> None:
+    """The judgement of all other tests: a script in a page is stopped by the policy, and noted; so is a request to another origin."""
+    somebody = visitor(dashboard.origin)
+    page = somebody.log_in("admin", dashboard.password)
+    page.evaluate("""() => {
+      document.body.insertAdjacentHTML("beforeend", '<img src="http://127.0.0.1:9/x.png" onerror="window.ran = true">');
+      document.body.append(Object.assign(document.createElement("script"), { textContent: "window.ran = true" }));
+    }""")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.ran") is None
+    policies = {re.search("script-src|img-src|default-src", problem) is not None for problem in somebody.problems}
+    assert policies == {True}
+    assert len(somebody.problems) >= 2
+    assert somebody.foreign_requests() == ["http://127.0.0.1:9/x.png"]
+    somebody.requests.clear()
+    somebody.problems.clear()
+    page.evaluate("alert(1)")
+    assert somebody.problems == ["dialog: 1"]
+    somebody.problems.clear()
+
+
 def test_a_killed_server_is_noticed_and_the_page_is_right_again_without_a_reload(
     serve: Serve, visitor: MakeVisitor
 ) -> None:

@@ -37,9 +37,11 @@ def put_items(connection: Connection, url: str, *found: dict[str, Any], parser: 
         assert items.save(connection, [Parsed(page, url, done, found)], attempts=1) == 1
 
 
-def put_links(connection: Connection, url: str, *targets: str) -> None:
-    """Links of a page that was crawled, as if its job had recorded them."""
-    links = tuple(RecordedLink(target, f"to {target}", "", LinkKind.A) for target in targets)
+def put_links(connection: Connection, url: str, *targets: str, text: str = "", invalid: str = "") -> None:
+    """Links of a page that was crawled, as if its job had recorded them. `text`: added to their texts; `invalid`: a link that is no URL."""
+    links = tuple(RecordedLink(target, f"to {target}{text}", text, LinkKind.A) for target in targets)
+    if invalid:
+        links += (RecordedLink(invalid, f"invalid{text}", "", LinkKind.A, valid=False),)
     packed = zstandard.ZstdCompressor().compress(json.dumps(links).encode())
     of_page = "SELECT domain_id, job_id FROM crawled_pages WHERE url_key = %s"
     for domain_id, job_id in connection.execute(of_page, (url_key(url),)).fetchall():

@@ -18,15 +18,30 @@ Key = tuple[int, bytes]
 """A position in a report: domain and key of a URL."""
 START: Final[Key] = (0, b"")
 
+HUB: Final = 10_000
+"""Pages of a job from which on a target that they link to is a hub: its pages are found by a walk through all of them."""
+_SOME: Final = 1_001
+"""Pages that are looked at for the jobs that link to a target."""
+_NEWER_JOBS: Final = 20
+
 _NEWEST: Final = """
 SELECT j.id, j.name FROM crawl_jobs j WHERE j.deleted_at IS NULL AND EXISTS (SELECT FROM page_links p WHERE p.job_id = j.id)
 ORDER BY j.id DESC LIMIT 1
 """
-_JOB_LINKING: Final = """
-SELECT j.id, j.name FROM crawl_jobs j
-WHERE j.deleted_at IS NULL AND EXISTS (SELECT FROM page_links p WHERE p.job_id = j.id AND p.targets @> ARRAY[%(number)s::bigint])
-ORDER BY j.id DESC LIMIT 1
+# Up to a number of pages, by whatever way the planner finds them: a million may link to the first page of their site.
+_JOBS_OF_SOME: Final = """
+SELECT job_id, count(*) FROM (SELECT job_id FROM page_links WHERE targets @> ARRAY[%(number)s::bigint] LIMIT %(limit)s) p GROUP BY job_id
 """
+_NEWEST_OF: Final = """
+SELECT id, name FROM crawl_jobs WHERE id = ANY(%(jobs)s::bigint[]) AND deleted_at IS NULL ORDER BY id DESC LIMIT 1
+"""
+_NEWER: Final = """
+SELECT j.id, j.name FROM crawl_jobs j
+WHERE j.id > %(job)s AND j.deleted_at IS NULL AND EXISTS (SELECT FROM page_links p WHERE p.job_id = j.id) ORDER BY j.id DESC LIMIT %(limit)s
+"""
+_IS_LINKING: Final = (
+    "SELECT EXISTS (SELECT FROM page_links p WHERE p.job_id = %(job)s AND p.targets @> ARRAY[%(number)s::bigint])"
+)
 _ANSWER: Final = select_list(Answer, "a", domain="d.domain")
 _ANSWERS: Final = f"""
 SELECT {_ANSWER} FROM link_answers a JOIN domains d ON d.id = a.domain_id
@@ -53,6 +68,8 @@ SELECT {_PAGE} FROM (
     ORDER BY p.domain_id + 0, p.url_key LIMIT %(limit)s
 ) p {_JOINS} ORDER BY p.domain_id, p.url_key
 """  # noqa: S608 — constants
+# All of a target that many pages link to would be read and sorted for this: the walk meets them soon.
+_LINKING_TO_HUB: Final = _LINKING.replace("p.domain_id + 0, p.url_key", "p.domain_id, p.url_key", 1)
 # Neither sorted nor counted whole: a million pages may link to the first page of their site.
 _SOME_LINKING: Final = f"""
 SELECT {_PAGE} FROM (
@@ -177,9 +194,16 @@ def newest_job(connection: psycopg.Connection) -> tuple[int, str] | None:
 
 
 def job_linking(connection: psycopg.Connection, number: int) -> tuple[int, str] | None:
-    """Return id and name of the newest job with a page that links to a target."""
-    row = connection.execute(_JOB_LINKING, {"number": number}).fetchone()
-    return None if row is None else (row[0], row[1])
+    """Return id and name of the newest job with a page that links to a target; of a target that more pages link to than are looked at,
+    the newest of their jobs and of a few newer ones."""
+    rows = connection.execute(_JOBS_OF_SOME, {"number": number, "limit": _SOME}, prepare=False).fetchall()
+    newest = connection.execute(_NEWEST_OF, {"jobs": [job for job, _ in rows]}).fetchone()
+    if sum(count for _, count in rows) == _SOME:
+        for job in connection.execute(_NEWER, {"job": newest[0] if newest else 0, "limit": _NEWER_JOBS}).fetchall():
+            is_linking = connection.execute(_IS_LINKING, {"job": job[0], "number": number}, prepare=False).fetchone()
+            if is_linking and is_linking[0]:
+                return job[0], job[1]
+    return None if newest is None else (newest[0], newest[1])
 
 
 def job_of_page(connection: psycopg.Connection, name: UrlName) -> tuple[int, str] | None:
@@ -222,16 +246,21 @@ def located(connection: psycopg.Connection, job_id: int, names: Collection[UrlNa
 def linking(connection: psycopg.Connection, job_id: int, number: int, after: Key, limit: int) -> list[StoredPage]:
     """Return pages that link to a target, by key."""
     parameters = {"job": job_id, "number": number, "domain": after[0], "key": after[1], "limit": limit}
-    return _pages(connection, _LINKING, parameters)
+    is_hub = _count_some(connection, job_id, number, limit=HUB) == HUB
+    return _pages(connection, _LINKING_TO_HUB if is_hub else _LINKING, parameters)
 
 
 def some_linking(
     connection: psycopg.Connection, job_id: int, number: int, *, limit: int, counted: int
 ) -> tuple[int, list[StoredPage]]:
     """Return how many pages link to a target, counted up to a limit, and some of them, in no order."""
-    parameters = {"job": job_id, "number": number}
-    row = connection.execute(_COUNT_SOME, {**parameters, "limit": counted}, prepare=False).fetchone()
-    return row[0] if row else 0, _pages(connection, _SOME_LINKING, {**parameters, "limit": limit})
+    parameters = {"job": job_id, "number": number, "limit": limit}
+    return _count_some(connection, job_id, number, limit=counted), _pages(connection, _SOME_LINKING, parameters)
+
+
+def _count_some(connection: psycopg.Connection, job_id: int, number: int, *, limit: int) -> int:
+    row = connection.execute(_COUNT_SOME, {"job": job_id, "number": number, "limit": limit}, prepare=False).fetchone()
+    return row[0] if row else 0
 
 
 def count_linking(connection: psycopg.Connection, job_id: int, numbers: Collection[int]) -> dict[int, int]:
