@@ -10,7 +10,6 @@ from holdfast.control.explain import RobotsRuling, UrlInJob, UrlStory
 from holdfast.control.explain_text import describe_wait
 from holdfast.db.rows import names_of
 from holdfast.images.records import UrlImage
-from holdfast.model.image import ImageProblem
 from holdfast.pages.records import LastResponse
 from holdfast.sitemaps.records import ReadSitemap
 
@@ -90,11 +89,8 @@ def _image_lines(image: UrlImage) -> list[Line]:
         pixels = f"{image.width:,} x {image.height:,} pixels, " if image.width and image.height else ""
         facts = f"{image.id}, {image.format}, {pixels}{image.size:,} bytes"
         lines.append(("Image", f"{facts}; `holdfast images show {image.id}` shows the pages that have it"))
-    if image.problem and (
-        lines or image.problem in set(ImageProblem)
-    ):  # another one is the reason of the state already
-        before = "; the image above is from before" if lines else ""
-        lines.append(("Problem", image.problem + (f": {image.detail}" if image.detail else "") + before))
+        if image.problem:
+            lines.append(("", f"from a fetch before the last one, which led to none ({image.problem})"))
     return lines
 
 

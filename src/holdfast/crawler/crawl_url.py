@@ -340,6 +340,8 @@ async def _check_image(
         problem = f"it has more than the {limit:,} bytes that images.max_bytes allows"
         checked = Outcome.BAD_IMAGE
         image = dataclasses.replace(image, problem=ImageProblem.TOO_LARGE, detail=problem)
+    if checked is Outcome.BAD_IMAGE:
+        result.detail = f"{image.problem}: {image.detail}"  # it becomes the reason of the URL
     if file is None:
         context.image_budget.give_back(item.url_key)
     if replacement is not None:

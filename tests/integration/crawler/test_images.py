@@ -108,7 +108,7 @@ def test_images_of_pages_are_stored_once_and_counted_for_the_domains_of_their_pa
     assert f", found on {site.url()}\n" in explained
     refused = told(crawls, capsys, site.url("/page.png"))
     assert "State           done: what it led to is no image, or none that can be stored.\n" in refused
-    assert "Problem         not_an_image: it is an HTML page" in refused
+    assert "Detail          not_an_image: it is an HTML page" in refused
     assert "State           done: the server has no such page." in told(crawls, capsys, site.url("/gone.png"))
 
 
