@@ -21,12 +21,12 @@ from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import safe_name
 from holdfast.crawler import site_blocks
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
-from holdfast.crawler.document_rows import document_row
+from holdfast.crawler.document_rows import document_row, text_body
 from holdfast.db import documents, items
 from holdfast.db.connection import Database
 from holdfast.db.items import Due, Parsed
 from holdfast.errors import HoldfastError
-from holdfast.model.job import MARKDOWN
+from holdfast.model.job import MAIN_TEXT, MARKDOWN
 from holdfast.model.outcome import Outcome
 from holdfast.model.parse_result import Document, FailureKind, ParseDone, ParseFailed
 from holdfast.parse.plugin_pool import PluginPool
@@ -370,9 +370,11 @@ def read_archived(archive: Path, page: Due) -> Document:
 
 
 def parsed_page(page: Due, url: str, done: ParseDone, settings: Parsing, *, again: bool = False) -> Parsed:
-    """Return what is stored of a page that was parsed: its items, or its document."""
-    if done.parser == MARKDOWN:
-        return Parsed(page, url, done, document=document_row(done.extracted.data), again=again)
+    """Return what is stored of a page that was parsed: its items, or its document and text."""
+    if done.parser in (MARKDOWN, MAIN_TEXT):
+        data = done.extracted.data
+        document = document_row(data) if done.parser == MARKDOWN else None
+        return Parsed(page, url, done, document=document, text=text_body(data), again=again)
     kept = done.extracted.page_items()
     if (problem_text := over_limits(kept, settings)) is not None:
         return Parsed(page, url, None, error=f"The parser {done.parser!r} {problem_text}", final=True, again=again)

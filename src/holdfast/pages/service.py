@@ -255,18 +255,22 @@ def _read_text(texts: Texts, stored: StoredVersion) -> str:
         return ""
     if stored.noindex:
         raise _NoText(f"{which} is not kept: the page asked not to be indexed (noindex).")
-    if stored.body is not None:
-        return decompress(stored.body)
     if ref is None:
-        raise _NoText(f"{which} is nowhere: its job was crawled with `--no-archive`.")
+        if stored.body is None:
+            raise _NoText(f"{which} is nowhere: its job was crawled with `--no-archive`.")
+        return decompress(stored.body)
     try:
-        return texts.read_archived(ref, version.content_type)
+        return texts.read_archived(ref, version.content_type)  # all visible text, as the hash of the content says
     except NotFound:
+        if stored.body is not None:
+            return decompress(stored.body)
         raise _NoText(
             f"{which} is in an archive file of worker {worker_of(ref.segment)} that is not on this machine: compare there, or copy its "
             "folder into the archive folder here."
         ) from None
     except (HoldfastError, OSError):
+        if stored.body is not None:
+            return decompress(stored.body)
         raise _NoText(f"{which} is in an archive file that cannot be read: `holdfast verify` names it.") from None
 
 
