@@ -29,6 +29,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.job import MAIN_TEXT, MARKDOWN
 from holdfast.model.outcome import Outcome
 from holdfast.model.parse_result import Document, FailureKind, ParseDone, ParseFailed
+from holdfast.parse import risk_check
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
 from holdfast.settings import Parsing
@@ -310,7 +311,8 @@ class Extraction:
             if found.kind is FailureKind.UNKNOWN_PARSER:
                 self._warn_once(f"pages wait for a parser that is not known here: {found.reason}")
                 return None
-            return Parsed(page, document.url, None, error=failure_text(found), final=found.kind not in _RETRYABLE)
+            final = found.kind not in _RETRYABLE or _is_hopeless(parser, document.body)
+            return Parsed(page, document.url, None, error=failure_text(found), final=final)
         return parsed_page(page, document.url, found, self._settings)
 
     # Writing ----------------------------------------------------------------------------------------------------------
@@ -361,6 +363,11 @@ class Extraction:
         log.error("parsing ended", exc_info=problem)
         self.problem = f"parsing ended with an internal error: {problem}"
         self._on_idle()
+
+
+def _is_hopeless(parser: str, body: bytes) -> bool:
+    """Return whether a built-in parser that a page has stopped would be stopped again: pages that look hostile may cost a whole timeout."""
+    return parser in (MARKDOWN, MAIN_TEXT) and risk_check.assess(body) is risk_check.Risk.SUSPECT
 
 
 def read_archived(archive: Path, page: Due) -> Document:

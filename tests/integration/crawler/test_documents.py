@@ -13,6 +13,7 @@ from holdfast.pages.texts import decompress
 from holdfast.search.service import SearchService
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages
+from tests.unit.parse.bombs import BOMBS
 
 PAGES = 14
 NOTICE = "This manual describes version seven"
@@ -125,3 +126,14 @@ def test_without_an_archive_texts_are_all_visible_text(crawls: Crawls, manual: P
     assert crawls.crawl(manual.url(), delay=0, text=True, archive=False).completed
     assert texts(crawls)["3"].endswith(f"Chapter 13 {NOTICE} Chapter 3 Only chapter 3 says xxxx.")
     assert crawls.value("SELECT count(*) FROM page_parses") == 0
+
+
+def test_a_hostile_page_costs_one_timeout(crawls: Crawls, manual: Pages) -> None:
+    crawls.set(parsing={"timeout": 1})
+    manual.answers["/3"] = Page(BOMBS["nested"] + b"<p>after", headers={"Content-Type": "text/html"})
+    assert crawls.crawl(manual.url(), delay=0, markdown=True).completed
+    failed = "SELECT url, due, r.attempts, error FROM page_parses r JOIN url_frontier USING (domain_id, job_id, url_key) WHERE error <> ''"
+    ((url, due, attempts, error),) = crawls.rows(failed)
+    assert (url, due, attempts) == (manual.url("/3"), False, 1)
+    assert "timed out" in error
+    assert len(stored(crawls)) == PAGES
