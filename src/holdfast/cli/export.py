@@ -37,7 +37,12 @@ def export(
             help="FILE.jsonl, FILE.csv or FILE.parquet; - prints JSON lines to standard output. For images a folder, or s3://bucket/prefix.",
         ),
     ],
-    text: Annotated[bool, typer.Option("--text", help="Include the visible text of pages.")] = False,
+    text: Annotated[
+        bool,
+        typer.Option(
+            "--text", help="Include the text of pages: the main text, or all visible text where there is no main one."
+        ),
+    ] = False,
     job: Job = None,
     domain: Domain = None,
     as_json: output.Json = False,

@@ -101,7 +101,9 @@ StoreMarkdown = Annotated[
         "--markdown", help="Store the main content of pages as Markdown, without menus and footers, beside the crawl."
     ),
 ]
-KeepText = Annotated[bool, typer.Option("--text", help="Keep the visible text of pages in the database.")]
+KeepText = Annotated[
+    bool, typer.Option("--text", help="Keep the text of pages in the database, without menus and footers.")
+]
 
 
 def spec_fields(

@@ -202,11 +202,13 @@ async def _is_guessed(context: CrawlContext, item: FrontierItem) -> bool:
 
 
 def _request(context: CrawlContext, item: FrontierItem) -> FetchRequest:
+    # A page that is not modified is not read, and so its links to other sites would not be checked.
+    conditional = item.refresh and not context.job.spec.check_external
     return FetchRequest(
         item.url,
         context.agent,
-        etag=item.etag if item.refresh else None,
-        last_modified=item.last_modified if item.refresh else None,
+        etag=item.etag if conditional else None,
+        last_modified=item.last_modified if conditional else None,
         allow_private=context.allow_private,
         secret=None if context.secrets is None else context.secrets.for_url(item.url),
         any_type=item.resource is not Resource.PAGE,

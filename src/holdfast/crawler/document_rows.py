@@ -41,6 +41,15 @@ def document_row(found: Mapping[str, Any]) -> DocumentRow | None:
     )
 
 
+def text_body(found: Mapping[str, Any]) -> bytes | None:
+    """Return the text that `markdown` or `main-text` found on a page as the database stores it; None: there is none."""
+    text = found.get("text")
+    return _compress(text) if text else None
+
+
 def _pack(found: Mapping[str, Any]) -> bytes:
-    content = json.dumps({name: found[name] for name in _CONTENT}, ensure_ascii=False, separators=(",", ":"))
-    return zstandard.ZstdCompressor(level=_LEVEL).compress(content.encode())
+    return _compress(json.dumps({name: found[name] for name in _CONTENT}, ensure_ascii=False, separators=(",", ":")))
+
+
+def _compress(text: str) -> bytes:
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(text.encode("utf-8", "replace"))

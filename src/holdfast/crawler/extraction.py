@@ -22,14 +22,15 @@ from holdfast.archive.warc import Exchange
 from holdfast.archive.writer import safe_name
 from holdfast.crawler import site_blocks
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
-from holdfast.crawler.document_rows import document_row
+from holdfast.crawler.document_rows import document_row, text_body
 from holdfast.db import documents, items
 from holdfast.db.connection import Database
 from holdfast.db.items import Due, Parsed
 from holdfast.errors import ArchiveUnavailable, HoldfastError, SegmentMissing
-from holdfast.model.job import MARKDOWN
+from holdfast.model.job import MAIN_TEXT, MARKDOWN
 from holdfast.model.outcome import Outcome
 from holdfast.model.parse_result import Document, FailureKind, ParseDone, ParseFailed
+from holdfast.parse import risk_check
 from holdfast.parse.plugin_pool import PluginPool
 from holdfast.parse.plugin_registry import discover
 from holdfast.settings import Parsing
@@ -329,7 +330,8 @@ class Extraction:
             if found.kind is FailureKind.UNKNOWN_PARSER:
                 self._warn_once(f"pages wait for a parser that is not known here: {found.reason}")
                 return None
-            return Parsed(page, document.url, None, error=failure_text(found), final=found.kind not in _RETRYABLE)
+            final = found.kind not in _RETRYABLE or _is_hopeless(parser, document.body)
+            return Parsed(page, document.url, None, error=failure_text(found), final=final)
         return parsed_page(page, document.url, found, self._settings)
 
     # Writing ----------------------------------------------------------------------------------------------------------
@@ -392,6 +394,11 @@ def machine_key(archive: ArchiveReader) -> str | None:
         return ""
 
 
+def _is_hopeless(parser: str, body: bytes) -> bool:
+    """Return whether a built-in parser that a page has stopped would be stopped again: pages that look hostile may cost a whole timeout."""
+    return parser in (MARKDOWN, MAIN_TEXT) and risk_check.assess(body) is risk_check.Risk.SUSPECT
+
+
 def read_archived(archive: ArchiveReader, page: Due) -> Document:
     """Read a page from the archive. Raises SegmentMissing, ArchiveUnavailable, ArchiveDamaged, OSError."""
     stored = archive.read(page.ref)
@@ -399,9 +406,11 @@ def read_archived(archive: ArchiveReader, page: Due) -> Document:
 
 
 def parsed_page(page: Due, url: str, done: ParseDone, settings: Parsing, *, again: bool = False) -> Parsed:
-    """Return what is stored of a page that was parsed: its items, or its document."""
-    if done.parser == MARKDOWN:
-        return Parsed(page, url, done, document=document_row(done.extracted.data), again=again)
+    """Return what is stored of a page that was parsed: its items, or its document and text."""
+    if done.parser in (MARKDOWN, MAIN_TEXT):
+        data = done.extracted.data
+        document = document_row(data) if done.parser == MARKDOWN else None
+        return Parsed(page, url, done, document=document, text=text_body(data), again=again)
     kept = done.extracted.page_items()
     if (problem_text := over_limits(kept, settings)) is not None:
         return Parsed(page, url, None, error=f"The parser {done.parser!r} {problem_text}", final=True, again=again)

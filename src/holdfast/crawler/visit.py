@@ -156,7 +156,7 @@ class Visit:
             self.gate.rate.assume_unrecorded_request(now)
         self._slots = RequestSlots(concurrency, self.gate.notify)
         take: Callable[..., FrontierBatch] = partial(
-            frontier.take, domain_id=claim.domain_id, job_id=job.id, images=spec.images
+            frontier.take, domain_id=claim.domain_id, job_id=job.id, images=spec.images, links=spec.records_links
         )
         self._image_budget = ImageBudget(settings.images.max_per_host, state.images)
         if self._for_tasks:

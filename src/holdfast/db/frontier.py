@@ -20,10 +20,12 @@ _MINE: Final = (
 _RESOURCES: Final = {str(resource): resource for resource in Resource}
 
 # Not a join: it would be made for every URL, and most are none that is refreshed.
-# Only of pages: after "not modified", what was not read before (of another type, too large) would be a page without content.
+# Only of pages: after "not modified", what was not read before (of another type, too large) would be a page without content, and of a job
+# that records links one whose links are not known.
 _PAGE: Final = f"""
 FROM crawled_pages p WHERE p.domain_id = f.domain_id AND p.job_id = f.job_id AND p.url_key = f.url_key
   AND p.outcome IN ({", ".join(f"'{outcome}'" for outcome in sorted(PAGES))})
+  AND (NOT %(links)s OR EXISTS (SELECT FROM page_links l WHERE l.domain_id = f.domain_id AND l.job_id = f.job_id AND l.url_key = f.url_key))
 """
 
 # In the order of the index url_frontier_waiting, so that nothing is sorted and nothing behind the last row is looked at.
@@ -61,13 +63,14 @@ def take(
     count: int,
     exclude: Sequence[bytes],
     images: bool = False,
+    links: bool = False,
 ) -> FrontierBatch:
     """Up to `count` due URLs, best first, without the keys in `exclude`, which the visit has in memory. `images`: every fourth is an image,
-    as long as both wait.
+    as long as both wait. `links`: pages whose links are not recorded are to be fetched whole.
 
     Before: the caller holds the domain. After: nothing is changed.
     """
-    parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(exclude)}
+    parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(exclude), "links": links}
     if images:
         of_images = _read(connection, _IMAGES, parameters | {"count": max(1, count // IMAGE_SHARE)})
         urls = _interleaved(_read(connection, _PAGES, parameters | {"count": count - len(of_images)}), of_images)

@@ -18,7 +18,7 @@ from holdfast.db.connection import first_line
 from holdfast.db.documents import DocumentKey, DocumentRow
 from holdfast.errors import RolledBack, StoreError
 from holdfast.model.fetch_types import ArchiveRef
-from holdfast.model.job import MARKDOWN
+from holdfast.model.job import MAIN_TEXT, MARKDOWN
 from holdfast.model.parse_result import ParseDone, encode_products
 
 # For one folder of an archive, in the order of the index of what is due. Only parsers that are known here.
@@ -79,6 +79,17 @@ INSERT INTO items (domain_id, job_id, url_key, parser, position, parser_version,
 SELECT * FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(parsers)s::text[], %(positions)s::int[],
                      %(versions)s::text[], %(times)s::timestamptz[], %(data)s::jsonb[])
 """
+# Before the rows of the parses, as in the commit of pages.
+_LOCK_TEXTS: Final = """
+SELECT FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[]) AS w(domain_id, job_id, url_key)
+JOIN page_texts t ON t.domain_id = w.domain_id AND t.job_id = w.job_id AND t.url_key = w.url_key
+ORDER BY t.domain_id, t.job_id, t.url_key FOR NO KEY UPDATE OF t
+"""
+_TEXTS: Final = """
+UPDATE page_texts t SET body = w.body
+FROM unnest(%(domains)s::bigint[], %(jobs)s::bigint[], %(keys)s::bytea[], %(bodies)s::bytea[]) AS w(domain_id, job_id, url_key, body)
+WHERE t.domain_id = w.domain_id AND t.job_id = w.job_id AND t.url_key = w.url_key
+"""
 _PRODUCT_KEYS: Final = """
 UPDATE page_parses SET product_keys = %(product_keys)s::bytea[]
 WHERE domain_id = %(domain)s AND job_id = %(job)s AND url_key = %(key)s AND parser = %(parser)s
@@ -114,6 +125,8 @@ class Parsed:
     items: Sequence[dict[str, Any]] = ()
     document: DocumentRow | None = None
     """Its main content, which the parser `markdown` finds in place of items."""
+    text: bytes | None = None
+    """Its main text, compressed, which `markdown` and `main-text` find: it replaces the visible text, if that is stored."""
     error: str | None = None
     final: bool = False
     """Another attempt would fail as well."""
@@ -218,14 +231,17 @@ def _save(connection: psycopg.Connection, results: Sequence[Parsed], attempts: i
             return written
         refs = {"segments": [one.page.ref.segment for one in good], "offsets": [one.page.ref.offset for one in good]}
         again = {"again": [one.again for one in good]}
+        if texts := [one.page.key for one in good if one.text is not None]:
+            connection.execute(_LOCK_TEXTS, key_columns(texts))
         locked = connection.execute(_LOCK, key_columns(one.page.key for one in good) | refs | again).fetchall()
         kept = [(by_key[PageKey(*row[:4])], row[4], row[5]) for row in locked]
         if kept:
             _replace(connection, [(one, at) for one, at, _ in kept])
+            _put_texts(connection, [one for one, _, _ in kept])
             for one, at, before in kept:
                 if one.page.key.parser == MARKDOWN:
                     _put_document(connection, one, at)
-                else:
+                elif one.page.key.parser != MAIN_TEXT:
                     _observe(connection, one, at, before)
         return written + len(kept)
 
@@ -253,6 +269,13 @@ def _replace(connection: psycopg.Connection, kept: Sequence[tuple[Parsed, dateti
             "data": [Jsonb(data) for _, _, _, data in rows],
         }
         connection.execute(_PUT, key_columns(one.page.key for one, _, _, _ in rows) | columns)
+
+
+def _put_texts(connection: psycopg.Connection, kept: Sequence[Parsed]) -> None:
+    """Replace the visible texts of pages, where they are stored, by the main texts that were found."""
+    found = [one for one in kept if one.text is not None]
+    if found:
+        connection.execute(_TEXTS, key_columns(one.page.key for one in found) | {"bodies": [one.text for one in found]})
 
 
 def _put_document(connection: psycopg.Connection, one: Parsed, at: datetime) -> None:

@@ -21,7 +21,7 @@ from holdfast.model.outcome import PAGES
 from holdfast.model.parse_result import Document as ParserInput
 from holdfast.model.parse_result import ParseFailed
 from holdfast.model.seed_lines import make_seed
-from holdfast.model.url import DEFAULT_RULES, UrlRules
+from holdfast.model.url import DEFAULT_RULES, UrlRules, url_key
 from holdfast.pages import queries as pages
 from holdfast.pages.records import PageFacts
 from holdfast.pages.source import archive_ref
@@ -64,10 +64,21 @@ class DocumentService:
                 return stored_document(found)
             known = pages.facts(connection, domain_id, seed.url_key, job_id)
             if not known:
-                raise _unknown(seed.url, job)
+                raise self._unknown_on(connection, domain_id, seed.url, job, job_id)
             page = known[0]
             document_id = _id(domain_id, jobs.id_of(connection, page.job), seed.url_key)
         return self._from_archive(page, document_id)
+
+    @staticmethod
+    def _unknown_on(
+        connection: Connection, domain_id: int, url: str, job: str | int | None, job_id: int | None
+    ) -> NotFound:
+        """The error for a URL that is not known on its domain: with the other scheme, if that is known."""
+        scheme, _, rest = url.partition("://")
+        other = f"{'http' if scheme == 'https' else 'https'}://{rest}"
+        if not pages.facts(connection, domain_id, url_key(other), job_id):
+            return _unknown(url, job)
+        return NotFound(f"{url} was not crawled, but {other} is known: `holdfast show {other}`.")
 
     def export(self, connection: Connection, *, job_id: int | None, domain_id: int | None) -> Iterator[Document]:
         """Read all stored documents of a job or a domain."""

@@ -12,7 +12,7 @@ from holdfast.db.keyset_pagination import Equals, Listing, Order, SortColumn
 from holdfast.db.rows import by_name, select_list
 from holdfast.items.records import Item, ParseCounts
 from holdfast.model.fetch_types import ArchiveRef
-from holdfast.model.job import MARKDOWN
+from holdfast.model.job import MAIN_TEXT, MARKDOWN
 from holdfast.model.outcome import TREATMENT
 
 CHUNK: Final = 5_000
@@ -83,7 +83,7 @@ GROUP BY 1, 2 ORDER BY 1, 2
 """
 _PARSE_COUNTS: Final = """
 SELECT count(*) FILTER (WHERE r.due), count(*) FILTER (WHERE NOT r.due AND r.error IS NOT NULL),
-       count(*) FILTER (WHERE NOT r.due AND r.error IS NULL AND r.parser <> %(markdown)s), COALESCE(sum(r.items), 0)::bigint,
+       count(*) FILTER (WHERE NOT r.due AND r.error IS NULL AND r.parser <> ALL(%(content)s::text[])), COALESCE(sum(r.items), 0)::bigint,
        max(r.error) FILTER (WHERE r.error IS NOT NULL),
        (SELECT count(*) FROM job_domains h JOIN documents d ON d.domain_id = h.domain_id AND d.job_id = h.job_id WHERE h.job_id = %(job)s)
 FROM job_domains jd JOIN page_parses r ON r.domain_id = jd.domain_id AND r.job_id = jd.job_id WHERE jd.job_id = %(job)s
@@ -116,7 +116,7 @@ def count_due(
 
 def parse_counts(connection: psycopg.Connection, job_id: int) -> ParseCounts:
     """Return how many pages of a job are due, failed and parsed, and their items."""
-    row = connection.execute(_PARSE_COUNTS, {"job": job_id, "markdown": MARKDOWN}).fetchone()
+    row = connection.execute(_PARSE_COUNTS, {"job": job_id, "content": [MARKDOWN, MAIN_TEXT]}).fetchone()
     assert row is not None  # noqa: S101 — an aggregate has a row
     return ParseCounts(*row)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from shlex import quote
 from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
@@ -26,6 +27,7 @@ from holdfast.links.records import (
     UncheckedTarget,
 )
 from holdfast.links.service import SHOWN_PLACES
+from holdfast.model.outcome import Outcome
 
 app = typer.Typer(
     cls=Group, help="Links of pages: who links where, broken links, redirects, orphans.", no_args_is_help=True
@@ -204,8 +206,21 @@ def broken(
             _print_places(one.links, one.pages)
 
     found = _report(service, job, report.BROKEN, target, read, limit, print_rows)
+    if external and not found and not as_json:
+        _say_not_checked(service, job)
     if fail and found:
         raise typer.Exit(1)
+
+
+def _say_not_checked(service: Links, job: str | None) -> None:
+    """Say that targets out of scope were not requested, if so."""
+    facts = service.summary(job)
+    count = facts.not_checked.get(Outcome.OUT_OF_SCOPE, 0)
+    if count and not facts.checked:
+        command_context.say(
+            f"{pluralize(count, 'target')} out of scope {'was' if count == 1 else 'were'} not requested: `holdfast crawl --job "
+            f"{safe(quote(facts.job))} --check-external --again` checks them."
+        )
 
 
 @app.command("redirects", cls=Command)

@@ -193,6 +193,12 @@ def newest_job(connection: psycopg.Connection) -> tuple[int, str] | None:
     return None if row is None else (row[0], row[1])
 
 
+def has_links(connection: psycopg.Connection, job_id: int) -> bool:
+    """Return whether links of any page of a job are recorded."""
+    row = connection.execute("SELECT EXISTS (SELECT FROM page_links WHERE job_id = %s)", [job_id]).fetchone()
+    return bool(row and row[0])
+
+
 def job_linking(connection: psycopg.Connection, number: int) -> tuple[int, str] | None:
     """Return id and name of the newest job with a page that links to a target; of a target that more pages link to than are looked at,
     the newest of their jobs and of a few newer ones."""

@@ -8,6 +8,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Final, NamedTuple, TypeVar
 
 import zstandard
@@ -484,7 +485,13 @@ class LinkService:
 
     def _job(self, connection: Connection, job: str | int | None) -> tuple[int, str]:
         if job is not None:
-            return self._find_job(connection, job)
+            found_id, name = self._find_job(connection, job)
+            if not crawls.get(connection, found_id).spec.records_links and not queries.has_links(connection, found_id):
+                raise NotFound(
+                    f"The job {name!r} does not record links; `holdfast crawl --job {quote(name)} --links --again` "
+                    "fetches its pages again and records those of them."
+                )
+            return found_id, name
         found = queries.newest_job(connection)
         if found is None:
             raise NotFound("No job has recorded links; `holdfast crawl URL --links` records those of its pages.")

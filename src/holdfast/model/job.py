@@ -14,6 +14,8 @@ from holdfast.model.content_type import ContentGroup
 
 MARKDOWN: Final = "markdown"
 """The name of the built-in parser whose results are documents."""
+MAIN_TEXT: Final = "main-text"
+"""The name of the built-in parser whose results are the texts of pages, where no documents are wanted."""
 MAX_NAME_LENGTH: Final = 90
 """Maximum length of the name of a job, in characters."""
 
@@ -131,7 +133,8 @@ class JobSpec:
 
     def parsers(self, of_domain: str | None) -> tuple[str, ...]:
         """The parsers for its pages on a domain that has the parser `of_domain`; none if pages are not archived."""
-        wanted = (self.parser or of_domain, MARKDOWN if self.markdown else None)
+        content = MARKDOWN if self.markdown else MAIN_TEXT if self.text else None
+        wanted = (self.parser or of_domain, content)
         return tuple(dict.fromkeys(name for name in wanted if name)) if self.archive else ()
 
     @property

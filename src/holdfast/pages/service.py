@@ -256,13 +256,15 @@ def _read_text(texts: Texts, stored: StoredVersion) -> str:
         return ""
     if stored.noindex:
         raise _NoText(f"{which} is not kept: the page asked not to be indexed (noindex).")
-    if stored.body is not None:
-        return decompress(stored.body)
     if ref is None:
-        raise _NoText(f"{which} is nowhere: its job was crawled with `--no-archive`.")
+        if stored.body is None:
+            raise _NoText(f"{which} is nowhere: its job was crawled with `--no-archive`.")
+        return decompress(stored.body)
     try:
-        return texts.read_archived(ref, version.content_type)
+        return texts.read_archived(ref, version.content_type)  # all visible text, as the hash of the content says
     except SegmentMissing as problem:
+        if stored.body is not None:
+            return decompress(stored.body)
         if problem.machine is not None:
             raise _NoText(f"{which} cannot be read here. {problem}") from None
         raise _NoText(
@@ -270,8 +272,12 @@ def _read_text(texts: Texts, stored: StoredVersion) -> str:
             "folder into the archive folder here."
         ) from None
     except ArchiveUnavailable as problem:
+        if stored.body is not None:
+            return decompress(stored.body)
         raise _NoText(f"{which} cannot be read now. {problem}") from None
     except (HoldfastError, OSError):
+        if stored.body is not None:
+            return decompress(stored.body)
         raise _NoText(f"{which} is in an archive file that cannot be read: `holdfast verify` names it.") from None
 
 

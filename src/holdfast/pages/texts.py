@@ -1,6 +1,7 @@
-"""The visible text of pages: from the database, or parsed again from the archive.
+"""The text of pages: from the database, or parsed again from the archive.
 
-The rule: a text is what a crawl would store today. A page with noindex has no text.
+The rule: a text is what a crawl would store today: the main text, or all visible text of a page that has none. A page with noindex has
+no text.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from holdfast.archive.reader import ArchiveReader
 from holdfast.errors import ArchiveUnavailable, HoldfastError, SegmentMissing
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.model.outcome import PAGES
+from holdfast.model.parse_result import Document as ParserInput
 from holdfast.pages.records import StoredPage
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ class Texts:
             return None
         ref = ArchiveRef(segment, page.archive_offset or 0, page.archive_length or 0, stored.payload_digest or b"")
         try:
-            return self.read_archived(ref, page.content_type)
+            return self.read_archived(ref, page.content_type, main=True)
         except ArchiveUnavailable as problem:
             self._missing.unavailable += 1
             self._missing.why = str(problem)
@@ -133,14 +135,20 @@ class Texts:
             self._missing.damaged += 1
         return None
 
-    def read_archived(self, ref: ArchiveRef, content_type: str | None) -> str:
-        """Return the text of an archived page. Raises SegmentMissing if its file cannot be read from this machine, ArchiveUnavailable,
-        HoldfastError or OSError if it cannot be read at all."""
-        body = self._archive.read(ref).body
+    def read_archived(self, ref: ArchiveRef, content_type: str | None, *, main: bool = False) -> str:
+        """Return the text of an archived page: with `main` the main text, where it has one that can be read in this process; else all
+        visible text. Raises SegmentMissing if its file cannot be read from this machine, ArchiveUnavailable, HoldfastError or OSError if
+        it cannot be read at all."""
+        stored = self._archive.read(ref)
+        from holdfast.parse import main_text, risk_check
         from holdfast.parse.page_parser import PageParser
 
+        if main and risk_check.assess(stored.body) is risk_check.Risk.SAFE:
+            given = ParserInput(stored.url, stored.body, content_type, stored.headers, stored.fetched_at)
+            if text := main_text.parse(given).data.get("text"):
+                return str(text)
         self._parser = self._parser or PageParser(links_per_page=1)
-        return self._runner.run(self._parser.parse(body, content_type=content_type)).text
+        return self._runner.run(self._parser.parse(stored.body, content_type=content_type)).text
 
 
 def decompress(body: bytes) -> str:

@@ -19,6 +19,7 @@ ENTRY_POINT_GROUP: Final = "holdfast.parsers"
 """The entry point group under which packages declare parsers."""
 BUILT_IN: Final = {
     "generic": "holdfast.parse.generic",
+    "main-text": "holdfast.parse.main_text",
     "markdown": "holdfast.parse.markdown",
     "product": "holdfast.parse.product",
 }

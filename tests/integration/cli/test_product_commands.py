@@ -279,20 +279,32 @@ def test_the_parsers_that_there_are(cli: Cli, at: Archived) -> None:
     answer = cli("parse", "--parsers")
     assert answer.code == 0
     lines = answer.out.splitlines()
-    assert [line.split()[:3] for line in lines[2:6]] == [
+    assert [line.split()[:3] for line in lines[2:7]] == [
         ["generic", "3", "built"],
-        ["markdown", "1", "built"],
+        ["main-text", "2", "built"],
+        ["markdown", "2", "built"],
         ["mine", "2", "file"],
         ["product", "2", "built"],
     ]
     assert any(line.startswith("broken cannot be used: ") and "it has no version" in line for line in lines)
     assert "generic cannot be used: the file generic.py is hidden by the built-in parser of that name." in lines
     told = cli("parse", "--parsers", "--json").json
-    assert [row["name"] for row in told if row["problem"] is None] == ["generic", "markdown", "mine", "product"]
+    assert [row["name"] for row in told if row["problem"] is None] == [
+        "generic",
+        "main-text",
+        "markdown",
+        "mine",
+        "product",
+    ]
 
 
 def test_parsers_need_no_database(bare_cli: Cli) -> None:
-    assert [row["name"] for row in bare_cli("parse", "--parsers", "--json").json] == ["generic", "markdown", "product"]
+    assert [row["name"] for row in bare_cli("parse", "--parsers", "--json").json] == [
+        "generic",
+        "main-text",
+        "markdown",
+        "product",
+    ]
 
 
 def test_a_product_page_from_the_archive_to_the_list(cli: Cli, at: Archived) -> None:

@@ -1,5 +1,6 @@
 """Crawls that store the content of pages: each page has its document once, whatever is killed; who takes content back has it removed."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,9 +9,11 @@ import pytest
 from holdfast import factories
 from holdfast.documents.service import DocumentService
 from holdfast.errors import NotFound
+from holdfast.pages.texts import decompress
 from holdfast.search.service import SearchService
 from tests.support.crawls import Crawls, wait_for
 from tests.support.pages import Page, Pages
+from tests.unit.parse.bombs import BOMBS
 
 PAGES = 14
 NOTICE = "This manual describes version seven"
@@ -87,3 +90,50 @@ def test_a_page_that_is_gone_or_asks_not_to_be_indexed_has_no_document_any_more(
     with pytest.raises(NotFound, match="noindex"):
         documents(crawls).show(manual.url("/3"))
     crawls.verify()
+
+
+def texts(crawls: Crawls) -> dict[str, str]:
+    query = "SELECT f.url, t.body FROM page_texts t JOIN url_frontier f USING (domain_id, job_id, url_key)"
+    return {url.rpartition("/")[2]: decompress(body) for url, body in crawls.rows(query)}
+
+
+def exported(crawls: Crawls, capsys: pytest.CaptureFixture[str]) -> dict[str, str | None]:
+    assert crawls.command("export", "pages", "-", "--text") == 0
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    return {one["url"].rpartition("/")[2]: one["text"] for one in lines if one["outcome"] == "ok"}
+
+
+def test_texts_are_the_main_text_with_its_lines(
+    crawls: Crawls, manual: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same with documents and without, from the database and from the archive."""
+    manual.answers["/4"] = page(4, head="<meta name=robots content='noindex, follow'>")
+    manual.answers["/5"] = Page(b"plain  text", headers={"Content-Type": "text/plain"})
+    expected = f"{NOTICE}\n\nChapter 3\n\nOnly chapter 3 says xxxx."
+    for markdown in (False, True):
+        assert crawls.crawl(manual.url(), delay=0, text=True, markdown=markdown, again=True).completed
+        found = texts(crawls)
+        assert (found["3"], found["5"], found.get("4")) == (expected, "plain text", None)
+        assert crawls.value("SELECT count(*) FROM page_parses WHERE due OR error IS NOT NULL") == 0
+        assert bool(stored(crawls)) == markdown
+        assert {one: text for one, text in exported(crawls, capsys).items() if text is not None} == found
+    crawls.connection.execute("DELETE FROM page_texts")
+    assert exported(crawls, capsys) == found | {"4": None}
+    crawls.verify()
+
+
+def test_without_an_archive_texts_are_all_visible_text(crawls: Crawls, manual: Pages) -> None:
+    assert crawls.crawl(manual.url(), delay=0, text=True, archive=False).completed
+    assert texts(crawls)["3"].endswith(f"Chapter 13 {NOTICE} Chapter 3 Only chapter 3 says xxxx.")
+    assert crawls.value("SELECT count(*) FROM page_parses") == 0
+
+
+def test_a_hostile_page_costs_one_timeout(crawls: Crawls, manual: Pages) -> None:
+    crawls.set(parsing={"timeout": 1})
+    manual.answers["/3"] = Page(BOMBS["nested"] + b"<p>after", headers={"Content-Type": "text/html"})
+    assert crawls.crawl(manual.url(), delay=0, markdown=True).completed
+    failed = "SELECT url, due, r.attempts, error FROM page_parses r JOIN url_frontier USING (domain_id, job_id, url_key) WHERE error <> ''"
+    ((url, due, attempts, error),) = crawls.rows(failed)
+    assert (url, due, attempts) == (manual.url("/3"), False, 1)
+    assert "timed out" in error
+    assert len(stored(crawls)) == PAGES

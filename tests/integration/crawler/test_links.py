@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -194,6 +195,32 @@ def test_a_crawl_without_the_option_records_nothing(crawls: Crawls) -> None:
     assert crawls.rows("SELECT (SELECT count(*) FROM page_links), (SELECT count(*) FROM link_answers)") == [(0, 0)]
     with pytest.raises(NotFound, match="No job has recorded links"):
         links_of(crawls).broken()
+    with pytest.raises(
+        NotFound, match="'default' does not record links; `holdfast crawl --job default --links --again`"
+    ):
+        links_of(crawls).broken("default")
+
+
+def test_pages_that_are_not_modified_are_fetched_whole_for_their_links(
+    crawls: Crawls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options that come later: a page whose links are not recorded, or not checked, is read again."""
+    with Pages() as site:
+        beyond = site.url("/b", host="other.localhost")
+        pages = {"/": html("/a"), "/a": html("/gone", beyond)}
+        site.answers |= {path: replace(one, headers={**one.headers, "ETag": '"1"'}) for path, one in pages.items()}
+        assert crawls.crawl(site.url(), job="site").completed
+        for options in ({}, {"links": True}, {"links": True}, {"check_external": True}):
+            if options == {"check_external": True}:
+                assert crawls.command("links", "broken", "--external") == 0
+            assert crawls.crawl(site.url(), job="site", again=True, **options).completed
+        sent = [headers.get("if-none-match") for asked, headers in site.headers if asked == "localhost/a"]
+    assert sent == [None, '"1"', None, '"1"', None]
+    assert (
+        "1 target out of scope was not requested: `holdfast crawl --job site --check-external"
+        in capsys.readouterr().err
+    )
+    assert {one.url for one in links_of(crawls).broken().rows} == {site.url("/gone"), beyond}
 
 
 def test_a_limit_of_checks_of_a_host(crawls: Crawls) -> None:

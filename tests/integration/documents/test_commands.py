@@ -64,6 +64,7 @@ def test_show_reads_the_archive_where_nothing_is_stored(both: Both) -> None:
         (PICTURE, "it is image/png, and content is taken from HTML"),
         (EMPTY, "its HTML has no text"),
         (f"{HOME}never", "was not crawled, and no page"),
+        (HOME.replace("https:", "http:"), f"was not crawled, but {HOME} is known: `holdfast show {HOME}`."),
         ("https://nowhere.example/", "https://nowhere.example/ was not crawled"),
     ],
 )

@@ -163,7 +163,7 @@ def test_parsers_that_cannot_be_loaded_are_told_by_name_with_the_reason(folder: 
         assert failed.kind is FailureKind.BROKEN_PARSER
         survey = await pool.list_parsers()
         loaded = [one.source.name for one in survey if isinstance(one, ParserInfo)]
-        assert loaded == ["generic", "good", "markdown", "product"]
+        assert loaded == ["generic", "good", "main-text", "markdown", "product"]
         reasons = {one.name: one.reason for one in survey if isinstance(one, UnusableParser)}
         assert set(reasons) == set(BROKEN)
         assert reasons["syntax"].endswith("cannot be used: SyntaxError: invalid syntax (syntax.py, line 1)")
@@ -179,7 +179,7 @@ def test_an_unknown_parser_is_a_sentence(folder: Path) -> None:
         assert failed == ParseFailed(
             "gone",
             FailureKind.UNKNOWN_PARSER,
-            "no parser is called 'gone'; there are: generic, good, markdown, product",
+            "no parser is called 'gone'; there are: generic, good, main-text, markdown, product",
         )
         assert pool.pids == []
 

@@ -175,6 +175,18 @@ _UNWANTED = re.compile(
 _SAYINGS = st.lists(st.sampled_from(_ATTACKS) | st.text(max_size=20), max_size=4).map("".join)
 
 
+def test_navigation_is_left_out_unless_it_is_nearly_the_whole_page() -> None:
+    menu = f"<nav><p>{STORY}</p></nav>"
+    found = extract_document(
+        f"<title>t</title>{menu}<main><h1>Lamps</h1><p>Bright ones. {STORY}</p></main>".encode(), URL
+    )
+    assert (found.text.count("Bright"), found.text.count("stormy")) == (1, 4)
+    unclosed = extract_document(
+        f"<title>t</title><nav><a href=/>Home</a><main><h1>Lamps</h1><p>Bright. {STORY}</p></main>".encode(), URL
+    )
+    assert "Bright" in unclosed.text
+
+
 @given(st.lists(_SAYINGS, min_size=7, max_size=7))
 def test_no_part_of_a_document_has_markup_or_commands(sayings: list[str]) -> None:
     title, author, site, heading, cell, code, said = map(html.escape, sayings)

@@ -9,7 +9,8 @@ from holdfast.api.request_types import Filter, JobName
 from holdfast.dashboard.pages.job import job_of, tab
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
-from holdfast.errors import UsageError
+from holdfast.db.keyset_pagination import Page
+from holdfast.errors import NotFound, UsageError
 from holdfast.links.report import why
 from holdfast.model.cursor import decode_cursor
 from holdfast.model.job import JobSpec
@@ -30,7 +31,10 @@ def links(job: JobName, context: Context, which: Filter = None, cursor: CursorTe
         raise UsageError(f"Links are {' or '.join(_WHICH)}; not {which!r}.")
     after = decode_cursor(cursor, int, bytes)
     external = None if not which else _WHICH[which]
-    page = context.services.links.broken(found.id, external=external, after=after, limit=_ROWS, places=_PLACES)
+    try:
+        page = context.services.links.broken(found.id, external=external, after=after, limit=_ROWS, places=_PLACES)
+    except NotFound:  # it has recorded none
+        page = Page([], None)
     return context.page(
         "jobs/links.html",
         **tab(found, "links"),

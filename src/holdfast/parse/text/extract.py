@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 from holdfast.model.document import Document, PageKind
 from holdfast.parse.plugin_api import absolute_url
 from holdfast.parse.text import markdown, model
-from holdfast.parse.text.blocks import Block, Container, clean, read_blocks
+from holdfast.parse.text.blocks import TAG_BITS, Block, Container, clean, read_blocks
 from holdfast.parse.text.features import block_features, fill_containers, page_features
 from holdfast.parse.text.hints import Hints, read_hints
 
@@ -28,6 +28,8 @@ _TINY: Final = 20
 """Words: of a smaller page everything is kept, as there is nothing to judge by."""
 _FEW_WORDS: Final = 50
 """Words: a page with fewer kept words takes the text of its structured data, if that is longer."""
+_MIN_OUTSIDE: Final = 0.2
+"""Share of the words of a page that are outside of `nav` elements: with fewer, one of them was probably not closed."""
 _WITHOUT_EVENTS: Final = 1
 _TAG: Final = re.compile(r"<[a-zA-Z/!][^<>]{0,1000}>")
 
@@ -43,8 +45,9 @@ def extract_from_tree(tree: LexborHTMLParser, url: str) -> Document:
     hints = read_hints(tree)
     fill_containers(blocks, containers)
     page = page_features(blocks, containers, hints, url)
-    scores = model.content_scores(block_features(blocks, containers, hints), page)
-    content = selected(blocks, scores)
+    besides = _navigation(blocks)
+    scores = iter(model.content_scores(block_features(blocks, containers, hints, besides), page))
+    content = selected(blocks, [0.0 if block.container.tags & besides else next(scores) for block in blocks])
     if sum(block.words for block in content) < _FEW_WORDS:
         content = _stated_content(hints, content)
     base = next((node.attributes.get("href") for node in tree.css("base[href]")[:1]), None)
@@ -62,6 +65,14 @@ def extract_from_tree(tree: LexborHTMLParser, url: str) -> Document:
         blocks=tuple(rendered.blocks),
         extractor=VERSION,
     )
+
+
+def _navigation(blocks: Sequence[Block]) -> int:
+    """Return the bit of elements whose blocks need no judgement, as they are navigation by what the page says; 0: it says so of nearly all
+    of its text, so that is not meant."""
+    bit = TAG_BITS["nav"]
+    words = sum(block.words for block in blocks)
+    return bit if sum(block.words for block in blocks if not block.container.tags & bit) >= _MIN_OUTSIDE * words else 0
 
 
 def _line(text: str | None) -> str | None:

@@ -119,8 +119,11 @@ def fill_containers(blocks: list[Block], containers: list[Container]) -> None:
         container.section = None if container.words >= _MIN_SECTION_WORDS else parent.section or parent
 
 
-def block_features(blocks: list[Block], containers: list[Container], hints: Hints) -> list[tuple[float, ...]]:
-    """Return the features of each block, in the order of BLOCK_FEATURES. Before: `fill_containers`."""
+def block_features(
+    blocks: list[Block], containers: list[Container], hints: Hints, besides: int = 0
+) -> list[tuple[float, ...]]:
+    """Return the features of each block, in the order of BLOCK_FEATURES, without those that are in an element of `besides` (TAG_BITS).
+    Before: `fill_containers`."""
     count = len(blocks)
     total = containers[0].words or 1 if containers else 1
     title = next((number for number, block in enumerate(blocks) if block.level == 1), _MAX_DISTANCE)
@@ -138,6 +141,8 @@ def block_features(blocks: list[Block], containers: list[Container], hints: Hint
         text, words, container = block.text, block.words, block.container
         if block.level:
             heading, heading_depth = number, container.depth
+        if container.tags & besides:
+            continue
         described = 0.0
         if description and words >= 4:
             own = _WORD.findall(text[:_MAX_COMPARED].lower())
