@@ -131,7 +131,10 @@ def image_service(settings: Settings, db: Database) -> "ImageService":
     from holdfast.images.thumbnails import Thumbnails
 
     thumbnails = Thumbnails(lambda: image_checker(settings))
-    return ImageService(db, image_store(settings), thumbnails, settings.domains.registrable)
+    copies = backup_folder(settings) / "images"
+    return ImageService(
+        db, image_store(settings), thumbnails, settings.domains.registrable, lambda key: (copies / key).is_file()
+    )
 
 
 def link_service(settings: Settings, db: Database) -> "LinkService":
@@ -188,6 +191,11 @@ def storage_service(settings: Settings, db: Database) -> "StorageService":
 
     cluster = None if settings.database_url is not None else layout.home_of(layout.resolved(settings.data))
     return StorageService(db, settings.data, cluster)
+
+
+def backup_folder(settings: Settings) -> Path:
+    """The folder of backups of this machine."""
+    return settings.backup.folder if settings.backup.folder is not None else settings.data / "backups"
 
 
 def backup_service(settings: Settings, db: Database) -> "BackupService":
@@ -286,6 +294,7 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
             db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()
         ),
         search=search_service(settings, db.with_application_name("holdfast search")),
+        backups=backup_service(settings, db) if settings.backup.daily else None,
     )
 
 

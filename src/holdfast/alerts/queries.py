@@ -89,6 +89,15 @@ DELETE FROM alerts WHERE id IN (
 """
 
 
+_FAILED_BACKUPS: Final = """
+SELECT 'backup', extract(epoch FROM clock_timestamp() - b.ended_at)::float8, COALESCE(b.error, 'it is not known why')
+FROM (SELECT * FROM backups WHERE state IN ('complete', 'failed') ORDER BY started_at DESC LIMIT 1) b WHERE b.state = 'failed'
+UNION ALL
+SELECT 'log', extract(epoch FROM clock_timestamp() - COALESCE(problem_since, updated_at))::float8, COALESCE(given_up, problem)
+FROM backup_following WHERE given_up IS NOT NULL OR problem_since < clock_timestamp() - %(silence)s
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A problem that a rule has found."""
@@ -124,6 +133,16 @@ class SilentWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedBackup:
+    """What is wrong with backups."""
+
+    subject: str
+    """`backup`, or `log`: what is kept between backups."""
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """The alerts that were raised and resolved, by id."""
 
@@ -152,6 +171,11 @@ def backlog(connection: psycopg.Connection, *, count: int) -> list[tuple[datetim
 def silent_workers(connection: psycopg.Connection, *, silence: timedelta, limit: int) -> list[SilentWorker]:
     """Return workers that hold domains or have a running run, without a heartbeat for `silence`."""
     return [SilentWorker(*row) for row in connection.execute(_SILENT, {"silence": silence, "limit": limit})]
+
+
+def failed_backups(connection: psycopg.Connection, *, silence: timedelta) -> list[FailedBackup]:
+    """Return whether the last backup failed, and why the log between backups is not kept, if that lasts for `silence`."""
+    return [FailedBackup(*row) for row in connection.execute(_FAILED_BACKUPS, {"silence": silence})]
 
 
 # The table ------------------------------------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ class Kind(StrEnum):
     """A domain that uses its pool has too few active proxies; the value is their number."""
     PROXIES_FAIL = "proxies_fail"
     """The proxies of a domain fail too often; the value is the share of requests."""
+    BACKUP_FAILED = "backup_failed"
+    """The last backup failed, or the log between backups is not kept; the value is the seconds since then."""
 
 
 @record

@@ -36,7 +36,7 @@ _ERRORS: Final = frozenset(
 crawl with only missing pages needs an operator."""
 
 
-OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT)
+OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT, Kind.BACKUP_FAILED)
 OF_PROXIES: Final = (Kind.FEW_PROXIES, Kind.PROXIES_FAIL)
 
 
@@ -58,6 +58,8 @@ class Rules:
     fewest_proxies: int = proxy_reports.MIN_ACTIVE
     proxy_failures: float = proxy_reports.MAX_FAILURE_PERCENT
     """Per cent."""
+    backup_silence: timedelta = timedelta(minutes=1)
+    """The time for which the log of the database may not be copied."""
     usual: ProxyMode = ProxyMode.DIRECT
     """The proxy mode of domains without one of their own."""
     tell: str | None = None
@@ -74,7 +76,7 @@ class Rules:
         with periodic_locks.acquire(connection, periodic_locks.ALERTS, every=EVERY) as turn:
             if not turn.due:
                 return Changed()
-            found = [*self.of_crawling(connection), *self.of_workers(connection)]
+            found = [*self.of_crawling(connection), *self.of_workers(connection), *self.of_backups(connection)]
             return self._settle(connection, found, OF_CRAWLING)
 
     def look_at_proxies(self, connection: Connection) -> Changed:
@@ -130,6 +132,11 @@ class Rules:
         for one in queries.silent_workers(connection, silence=self.silence, limit=_MAX_FINDINGS):
             details = {"host": one.host, "domains": one.held, "last_heard_of": one.heartbeat_at.isoformat()}
             yield Finding(Kind.WORKER_SILENT, one.name, one.seconds, details)
+
+    def of_backups(self, connection: Connection) -> Iterator[Finding]:
+        """Check whether the last backup failed, and whether the log between backups is kept."""
+        for one in queries.failed_backups(connection, silence=self.backup_silence):
+            yield Finding(Kind.BACKUP_FAILED, one.subject, one.seconds, {"why": one.why})
 
     def of_proxies(self, connection: Connection) -> Iterator[Finding]:
         """Check the pools of domains."""

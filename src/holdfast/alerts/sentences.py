@@ -96,12 +96,26 @@ def _proxies_fail(alert: Alert) -> AlertText:
     )
 
 
+def _backup_failed(alert: Alert) -> AlertText:
+    why = str(alert.details.get("why") or "")
+    if alert.subject == "backup":
+        return AlertText(
+            f"The last backup failed: {why}",
+            "`holdfast backup` makes one when the cause is gone; `holdfast backup list` shows them.",
+        )
+    return AlertText(
+        f"The log between backups is not kept: {why}",
+        "Look at the disk of the backups (backup.folder); `holdfast backup list` shows which seconds can be restored.",
+    )
+
+
 _WORDS: Final[Mapping[str, Callable[[Alert], AlertText]]] = {
     Kind.ERROR_RATE: _error_rate,
     Kind.BACKLOG: _backlog,
     Kind.WORKER_SILENT: _worker_silent,
     Kind.FEW_PROXIES: _few_proxies,
     Kind.PROXIES_FAIL: _proxies_fail,
+    Kind.BACKUP_FAILED: _backup_failed,
 }
 
 

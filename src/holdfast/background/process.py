@@ -6,6 +6,7 @@ each piece of it.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,13 +17,15 @@ import uvloop
 from procrastinate import exceptions
 
 from holdfast.background.queues import QueueHandlers, make_app
+from holdfast.backups import follower
+from holdfast.backups.service import BackupService
 from holdfast.control.maintenance import Maintenance
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.scheduler import Scheduler
 from holdfast.crawler.db_thread import DbThread, StoppedWaiting
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db.connection import Database
-from holdfast.errors import HoldfastError, UnderWay
+from holdfast.errors import HoldfastError, Refused, UnderWay
 from holdfast.operations.service import OperationRunner
 from holdfast.search.service import SearchService
 from holdfast.webhooks.sender import Sender
@@ -33,6 +36,8 @@ RETRY_SECONDS: Final = 1.0
 """Seconds between attempts to reach an unavailable database, and between looks for a due operation."""
 INDEX_SECONDS: Final = 5.0
 """Seconds between two updates of the search index."""
+BACKUP_SECONDS: Final = 10.0
+"""Seconds between two looks whether a backup is due, and between attempts to follow the log of the server."""
 SHUTDOWN_SECONDS: Final = 5.0
 """Seconds that running jobs have to end after a stop."""
 STALLED_AFTER_SECONDS: Final = 30.0
@@ -53,6 +58,8 @@ class BackgroundServices:
     """Runs long operations; None: not in this process."""
     search: SearchService | None = None
     """Keeps the search index of this machine up to date; None: not in this process."""
+    backups: BackupService | None = None
+    """Makes a backup each day, and follows the log of the server between; None: not in this process."""
 
 
 class BackgroundProcess:
@@ -63,6 +70,7 @@ class BackgroundProcess:
         self._services = services
         self._db = DbThread(database, "background")
         self._stop = asyncio.Event()
+        self._needs_backup = False
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Run until `stop`; `on_ready` is called when the queue is open. After: no child process or connection is left."""
@@ -73,6 +81,7 @@ class BackgroundProcess:
         stopped = asyncio.create_task(self._stop.wait())
         operations = asyncio.create_task(self._run_operations())
         indexing = asyncio.create_task(self._update_index())
+        backups = [asyncio.create_task(self._follow()), asyncio.create_task(self._make_backups())]
         try:
             while not self._stop.is_set():
                 try:
@@ -89,6 +98,7 @@ class BackgroundProcess:
             self._db.give_up()
             await operations
             await indexing
+            await asyncio.gather(*backups)
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()
@@ -153,6 +163,55 @@ class BackgroundProcess:
                 log.exception("search index: a fault of ours")
             with suppress(TimeoutError):
                 async with asyncio.timeout(INDEX_SECONDS):
+                    await self._stop.wait()
+
+    async def _follow(self) -> None:
+        """Keep the log of the bundled server, in a thread, while another process does not."""
+        backups, ended, said = self._services.backups, threading.Event(), ""
+        if backups is None or not backups.follows:
+            return
+        while not self._stop.is_set():
+            try:
+                following = asyncio.create_task(
+                    asyncio.to_thread(follower.follow, backups, self._stop.is_set, ended.wait, self._on_followed)
+                )
+                await asyncio.wait(
+                    {following, asyncio.create_task(self._stop.wait())}, return_when=asyncio.FIRST_COMPLETED
+                )
+                ended.set()
+                await following
+            except Refused:
+                pass  # another process follows, or the log was given up, which is recorded
+            except (HoldfastError, OSError) as problem:
+                if str(problem) != said:
+                    said = str(problem)
+                    log.warning("the log of the database is not copied, and is tried again: %s", said)
+            except Exception:
+                log.exception("backups: a fault of ours")
+            ended.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BACKUP_SECONDS):
+                    await self._stop.wait()
+
+    def _on_followed(self, reached: follower.Follow | None, needs_backup: bool) -> None:
+        self._needs_backup = needs_backup and reached is not None
+
+    async def _make_backups(self) -> None:
+        """Make the daily backup when it is due, and one that the log can continue if there is none, in a thread."""
+        backups = self._services.backups
+        while backups is not None and not self._stop.is_set():
+            try:
+                if await asyncio.to_thread(backups.is_due, wanted=self._needs_backup):
+                    made = await asyncio.to_thread(backups.make_daily)
+                    log.info("backup %s is complete", made.name)
+            except Refused as problem:
+                log.warning("%s", problem)
+            except HoldfastError as problem:
+                log.warning("the daily backup failed, and is tried again in an hour: %s", problem)
+            except Exception:
+                log.exception("backups: a fault of ours")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BACKUP_SECONDS):
                     await self._stop.wait()
 
     async def _remove_stalled_jobs(self, app: procrastinate.App) -> None:

@@ -195,7 +195,7 @@ def _await_address(process: subprocess.Popen[bytes], log: Path) -> tuple[str, in
     while time.monotonic() < deadline and process.poll() is None:
         if found := _SERVING.search(log.read_text(errors="replace")):
             address = found[1], int(found[2])
-            if _asked(address, "/health/live", "")[0]:
+            if _asked(address, "/health", "")[0]:
                 return address
         time.sleep(0.2)
     said = log.read_text(errors="replace").strip().splitlines()
