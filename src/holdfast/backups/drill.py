@@ -92,6 +92,7 @@ def _restored(
     with recovered.database.session() as connection:
         counts = queries.counts(connection)
         urls, settled, strays = queries.health_facts(connection)
+        domain = queries.any_domain(connection)
     check("The rows of the frontier match", begun, *_counted(plan, counts))
 
     begun = time.monotonic()
@@ -125,7 +126,11 @@ def _restored(
     with _served(data) as address:
         for name, path, word in (
             ("The health check answers", "/health/ready", '"'),
-            ("The dashboard shows the restored data", "/", "<html"),
+            (
+                "The dashboard shows the restored data",
+                f"/domains/{domain}" if domain else "/overview",
+                domain or "<html",
+            ),
         ):
             begun = time.monotonic()
             check(name, begun, *_asked(address, path, word))

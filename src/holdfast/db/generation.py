@@ -1,8 +1,8 @@
 """Generations of a store: a restore or a move begins a new one, and what belongs to the one before ends or is made anew.
 
-The rule: no two generations of a store have the same number, also if one backup is restored twice: it is the time at which it begins. Every
-epoch begins at `EPOCH_STEP` times that number, so no epoch that any copy of the store has ever given is given again, and a worker of the old
-generation that comes back fails every fence. It also fails `Guard` at each new connection, and its heartbeat is not
+The rule: no two generations of a store have the same number, also if one backup is restored twice: it is the time at which it begins.
+Every epoch begins at `EPOCH_STEP` times that number, so no epoch that any copy of the store has ever given is given again, and a worker of
+the old generation that comes back fails every fence. It also fails `Guard` at each new connection, and its heartbeat is not
 acknowledged, so that it ends with a reason instead of losing its domains one by one.
 """
 

@@ -98,8 +98,8 @@ class ImageService:
         """Delete images that no page has, files to which no image points, and unfinished files, all older than `grace`.
 
         After: no file is left that was there for longer than `grace` and that no row names, except those that a kept backup may name and
-        has no copy of. A file that a crawl puts at this moment, and whose row is not committed yet, stays. `watch` is called with the number of files that were looked at. Raises
-        ImageStoreUnavailable.
+        has no copy of. A file that a crawl puts at this moment, and whose row is not committed yet, stays. `watch` is called with the
+        number of files that were looked at. Raises ImageStoreUnavailable.
         """
         with self.database.session() as connection:
             rows = images.count_unused(connection, grace) if dry_run else images.delete_unused(connection, grace)
