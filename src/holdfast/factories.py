@@ -173,7 +173,10 @@ def image_service(settings: Settings, db: Database) -> "ImageService":
     from holdfast.images.thumbnails import Thumbnails
 
     thumbnails = Thumbnails(lambda: image_checker(settings))
-    return ImageService(db, image_store(settings), thumbnails, settings.domains.registrable)
+    copies = backup_folder(settings) / "images"
+    return ImageService(
+        db, image_store(settings), thumbnails, settings.domains.registrable, lambda key: (copies / key).is_file()
+    )
 
 
 def link_service(settings: Settings, db: Database) -> "LinkService":
@@ -253,6 +256,11 @@ def check_disks(settings: Settings) -> None:
             f"Nothing is fetched: {describe(full)}. Make room, or set a smaller bound with HOLDFAST_DISK_MIN_FREE "
             "(bytes; 0 switches the check off)."
         )
+
+
+def backup_folder(settings: Settings) -> Path:
+    """The folder of backups of this machine."""
+    return settings.backup.folder if settings.backup.folder is not None else settings.data / "backups"
 
 
 def backup_service(settings: Settings, db: Database) -> "BackupService":
@@ -377,6 +385,7 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
         ),
         search=search_service(settings, db.with_application_name("holdfast search")),
         uploader=segment_uploader(settings, db),
+        backups=backup_service(settings, db) if settings.backup.daily else None,
     )
 
 

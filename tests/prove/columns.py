@@ -27,6 +27,7 @@ from holdfast.testing.torture.sandbox import Sandbox
 from holdfast.testing.torture.scenario import Fault, Scenario, crawl_settings
 from tests.prove import api_kills, api_writes, dashboard, partition, pauses, resets, task_kills
 from tests.prove.api_server import FORGETFUL, Door, Served
+from tests.prove.backups import BackedUp
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ledger import Entry
 from tests.prove.pauses import Paused
@@ -144,6 +145,18 @@ def _proxied(
     if not crawl.deeds and not limit:
         report.violations.append("void: nothing was done to a proxy")
     return _entry(report) | {"deeds": crawl.deeds, "figures": crawl.figures}
+
+
+def _backed_up(
+    seed: int, kills: int, workers: int, faults: tuple[Fault, ...], trials: Trials, on_progress: OnProgress
+) -> Entry:
+    """A crawl is backed up under kills and restored to three seconds of its past."""
+    crawl = BackedUp(seed)
+    sandbox = Sandbox(trials.folder / f"backup-{workers}-{seed}")
+    report = experiment.run_with_faults(
+        trials.make(seed, kills, workers, *faults), trials.reference, sandbox, on_progress, crawl=crawl
+    )
+    return _entry(report) | {"refused": crawl.figures["refused"], "figures": crawl.figures}
 
 
 def _at_point(name: str, count: int, proxied: bool, trials: Trials, on_progress: OnProgress) -> Entry:
@@ -319,6 +332,15 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
             f"{name} {seed}": partial(_with_images, seed, size, workers, fault)
             for name, workers, fault in (("alone", 1, Fault.KILL_ALL), ("one of four", 4, Fault.KILL_ONE))
             for seed, size in enumerate(portions(max(1, kills // 2), 15), 1)
+        },
+        "backup": {
+            f"{name} {seed}": partial(_backed_up, seed, size, workers, faults)
+            for name, workers, faults in (
+                ("alone", 1, (Fault.KILL_ALL,)),
+                ("one of four", 4, (Fault.KILL_ONE,)),
+                ("with the server", 1, (Fault.KILL_ALL, Fault.KILL_WITH_SERVER)),
+            )
+            for seed, size in enumerate(portions(max(1, some // 5), 5), 1)
         },
         "partition": {
             f"{low} to {high} s": partial(_partitioned, low, high, max(1, kills // 30))

@@ -131,6 +131,15 @@ DELETE FROM alerts WHERE id IN (
 """
 
 
+_FAILED_BACKUPS: Final = """
+SELECT 'backup', extract(epoch FROM clock_timestamp() - b.ended_at)::float8, COALESCE(b.error, 'it is not known why')
+FROM (SELECT * FROM backups WHERE state IN ('complete', 'failed') ORDER BY started_at DESC LIMIT 1) b WHERE b.state = 'failed'
+UNION ALL
+SELECT 'log', extract(epoch FROM clock_timestamp() - COALESCE(problem_since, updated_at))::float8, COALESCE(given_up, problem)
+FROM backup_following WHERE given_up IS NOT NULL OR problem_since < clock_timestamp() - %(silence)s
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A problem that a rule has found."""
@@ -172,6 +181,16 @@ class ReportedProblem:
     worker: str
     host: str
     problem: WorkerProblem
+
+
+@dataclass(frozen=True, slots=True)
+class FailedBackup:
+    """What is wrong with backups."""
+
+    subject: str
+    """`backup`, or `log`: what is kept between backups."""
+    seconds: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +262,11 @@ def _check_background(connection: psycopg.Connection, tell: str | None, silence:
     found = Finding(Kind.BACKGROUND_SILENT, "", row[0] or 0.0, {"due": due})
     settle(connection, [found], kinds=[Kind.BACKGROUND_SILENT], tell=tell)
     return True
+
+
+def failed_backups(connection: psycopg.Connection, *, silence: timedelta) -> list[FailedBackup]:
+    """Return whether the last backup failed, and why the log between backups is not kept, if that lasts for `silence`."""
+    return [FailedBackup(*row) for row in connection.execute(_FAILED_BACKUPS, {"silence": silence})]
 
 
 # The table ------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ class Kind(StrEnum):
     """The database refused or did not answer; the value is for how many seconds, as the process saw it that saw it for longest."""
     BACKGROUND_SILENT = "background_silent"
     """Work is due, and no background process does it; the value is the seconds since one did."""
+    BACKUP_FAILED = "backup_failed"
+    """The last backup failed, or the log between backups is not kept; the value is the seconds since then."""
 
 
 @record

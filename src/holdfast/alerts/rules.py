@@ -38,7 +38,7 @@ _ERRORS: Final = frozenset(
 crawl with only missing pages needs an operator."""
 
 
-OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT, Kind.BACKGROUND_SILENT)
+OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT, Kind.BACKGROUND_SILENT, Kind.BACKUP_FAILED)
 OF_MACHINES: Final = (
     Kind.DISK_LOW,
     Kind.DISK_FULL,
@@ -81,6 +81,8 @@ class Rules:
     fewest_proxies: int = proxy_reports.MIN_ACTIVE
     proxy_failures: float = proxy_reports.MAX_FAILURE_PERCENT
     """Per cent."""
+    backup_silence: timedelta = timedelta(minutes=1)
+    """The time for which the log of the database may not be copied."""
     usual: ProxyMode = ProxyMode.DIRECT
     """The proxy mode of domains without one of their own."""
     tell: str | None = None
@@ -99,7 +101,12 @@ class Rules:
         with periodic_locks.acquire(connection, periodic_locks.ALERTS, every=EVERY) as turn:
             if not turn.due:
                 return Changed()
-            found = [*self.of_crawling(connection), *self.of_workers(connection), *self.of_machines(connection)]
+            found = [
+                *self.of_crawling(connection),
+                *self.of_workers(connection),
+                *self.of_machines(connection),
+                *self.of_backups(connection),
+            ]
             return self._settle(connection, found, (*OF_CRAWLING, *OF_MACHINES))
 
     def look_at_proxies(self, connection: Connection) -> Changed:
@@ -171,6 +178,11 @@ class Rules:
             workers = sorted({one.worker for one in of_it if one.worker})
             details = {"text": worst.problem.text, "workers": len(workers), "first_workers": workers[:_CAUSES]}
             yield Finding(kind, subject, worst.problem.value, details)
+
+    def of_backups(self, connection: Connection) -> Iterator[Finding]:
+        """Check whether the last backup failed, and whether the log between backups is kept."""
+        for one in queries.failed_backups(connection, silence=self.backup_silence):
+            yield Finding(Kind.BACKUP_FAILED, one.subject, one.seconds, {"why": one.why})
 
     def of_proxies(self, connection: Connection) -> Iterator[Finding]:
         """Check the pools of domains."""

@@ -164,6 +164,19 @@ def _background_silent(alert: Alert) -> AlertText:
 _MANY: Final = {"parses": "pages to parse"}
 
 
+def _backup_failed(alert: Alert) -> AlertText:
+    why = str(alert.details.get("why") or "")
+    if alert.subject == "backup":
+        return AlertText(
+            f"The last backup failed: {why}",
+            "`holdfast backup` makes one when the cause is gone; `holdfast backup list` shows them.",
+        )
+    return AlertText(
+        f"The log between backups is not kept: {why}",
+        "Look at the disk of the backups (backup.folder); `holdfast backup list` shows which seconds can be restored.",
+    )
+
+
 _WORDS: Final[Mapping[str, Callable[[Alert], AlertText]]] = {
     Kind.ERROR_RATE: _error_rate,
     Kind.BACKLOG: _backlog,
@@ -177,6 +190,7 @@ _WORDS: Final[Mapping[str, Callable[[Alert], AlertText]]] = {
     Kind.DATABASE_SLOW: _database_slow,
     Kind.DATABASE_UNAVAILABLE: _database_unavailable,
     Kind.BACKGROUND_SILENT: _background_silent,
+    Kind.BACKUP_FAILED: _backup_failed,
 }
 
 

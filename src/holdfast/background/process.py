@@ -6,6 +6,7 @@ each piece of it.
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ import uvloop
 from procrastinate import exceptions
 
 from holdfast.background.queues import QueueHandlers, make_app
+from holdfast.backups import follower
+from holdfast.backups.service import BackupService
 from holdfast.control.maintenance import Maintenance
 from holdfast.control.parse_phase import ParsePhase
 from holdfast.control.scheduler import Scheduler
@@ -25,7 +28,7 @@ from holdfast.crawler.segment_uploader import SegmentUploader
 from holdfast.crawler.worker_process import run_until_stopped
 from holdfast.db import store_move
 from holdfast.db.connection import Database
-from holdfast.errors import HoldfastError, StoreError, UnderWay
+from holdfast.errors import HoldfastError, Refused, StoreError, UnderWay
 from holdfast.model.activity import WorkerProblem
 from holdfast.operations.service import OperationRunner
 from holdfast.retention.service import RetentionService, Stopped
@@ -41,6 +44,8 @@ INDEX_SECONDS: Final = 5.0
 """Seconds between two updates of the search index."""
 RETENTION_SECONDS: Final = 20.0
 """Seconds between two looks whether retention is due."""
+BACKUP_SECONDS: Final = 10.0
+"""Seconds between two looks whether a backup is due, and between attempts to follow the log of the server."""
 SHUTDOWN_SECONDS: Final = 5.0
 """Seconds that running jobs have to end after a stop."""
 STALLED_AFTER_SECONDS: Final = 30.0
@@ -67,6 +72,8 @@ class BackgroundServices:
     """Uploads what workers of this machine left of the archive; None: there is no object store."""
     retention: RetentionService | None = None
     """Archives and deletes what is old, and vacuums, at the times of the settings; None: not in this process."""
+    backups: BackupService | None = None
+    """Makes a backup each day, and follows the log of the server between; None: not in this process."""
 
 
 class BackgroundProcess:
@@ -79,6 +86,7 @@ class BackgroundProcess:
         rules = replace(services.maintenance.rules, own=self._problems)
         self._services = replace(services, maintenance=replace(services.maintenance, rules=rules))
         self._stop = asyncio.Event()
+        self._needs_backup = False
 
     async def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Run until `stop`; `on_ready` is called when the queue is open. After: no child process or connection is left."""
@@ -92,6 +100,7 @@ class BackgroundProcess:
         if services.uploader is not None:
             services.uploader.start()
         aging = asyncio.create_task(self._run_retention())
+        backups = [asyncio.create_task(self._follow()), asyncio.create_task(self._make_backups())]
         try:
             while not self._stop.is_set():
                 try:
@@ -112,6 +121,7 @@ class BackgroundProcess:
             if services.uploader is not None:
                 await asyncio.to_thread(services.uploader.stop, SHUTDOWN_SECONDS)
             await aging
+            await asyncio.gather(*backups)
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()
@@ -208,6 +218,55 @@ class BackgroundProcess:
                 log.exception("retention: a fault of ours")
             with suppress(TimeoutError):
                 async with asyncio.timeout(RETENTION_SECONDS):
+                    await self._stop.wait()
+
+    async def _follow(self) -> None:
+        """Keep the log of the bundled server, in a thread, while another process does not."""
+        backups, ended, said = self._services.backups, threading.Event(), ""
+        if backups is None or not backups.follows:
+            return
+        while not self._stop.is_set():
+            try:
+                following = asyncio.create_task(
+                    asyncio.to_thread(follower.follow, backups, self._stop.is_set, ended.wait, self._on_followed)
+                )
+                await asyncio.wait(
+                    {following, asyncio.create_task(self._stop.wait())}, return_when=asyncio.FIRST_COMPLETED
+                )
+                ended.set()
+                await following
+            except Refused:
+                pass  # another process follows, or the log was given up, which is recorded
+            except (HoldfastError, OSError) as problem:
+                if str(problem) != said:
+                    said = str(problem)
+                    log.warning("the log of the database is not copied, and is tried again: %s", said)
+            except Exception:
+                log.exception("backups: a fault of ours")
+            ended.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BACKUP_SECONDS):
+                    await self._stop.wait()
+
+    def _on_followed(self, reached: follower.Follow | None, needs_backup: bool) -> None:
+        self._needs_backup = needs_backup and reached is not None
+
+    async def _make_backups(self) -> None:
+        """Make the daily backup when it is due, and one that the log can continue if there is none, in a thread."""
+        backups = self._services.backups
+        while backups is not None and not self._stop.is_set():
+            try:
+                if await asyncio.to_thread(backups.is_due, wanted=self._needs_backup):
+                    made = await asyncio.to_thread(backups.make_daily)
+                    log.info("backup %s is complete", made.name)
+            except Refused as problem:
+                log.warning("%s", problem)
+            except HoldfastError as problem:
+                log.warning("the daily backup failed, and is tried again in an hour: %s", problem)
+            except Exception:
+                log.exception("backups: a fault of ours")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BACKUP_SECONDS):
                     await self._stop.wait()
 
     async def _remove_stalled_jobs(self, app: procrastinate.App) -> None:

@@ -92,6 +92,7 @@ def _restored(
     with recovered.database.session() as connection:
         counts = queries.counts(connection)
         urls, settled, strays = queries.health_facts(connection)
+        domain = queries.any_domain(connection)
     check("The rows of the frontier match", begun, *_counted(plan, counts))
 
     begun = time.monotonic()
@@ -125,7 +126,11 @@ def _restored(
     with _served(data) as address:
         for name, path, word in (
             ("The health check answers", "/health/ready", '"'),
-            ("The dashboard shows the restored data", "/", "<html"),
+            (
+                "The dashboard shows the restored data",
+                f"/domains/{domain}" if domain else "/overview",
+                domain or "<html",
+            ),
         ):
             begun = time.monotonic()
             check(name, begun, *_asked(address, path, word))
@@ -195,7 +200,7 @@ def _await_address(process: subprocess.Popen[bytes], log: Path) -> tuple[str, in
     while time.monotonic() < deadline and process.poll() is None:
         if found := _SERVING.search(log.read_text(errors="replace")):
             address = found[1], int(found[2])
-            if _asked(address, "/health/live", "")[0]:
+            if _asked(address, "/health", "")[0]:
                 return address
         time.sleep(0.2)
     said = log.read_text(errors="replace").strip().splitlines()

@@ -15,7 +15,8 @@ from typing import Final
 
 from holdfast.archive.image_store import FolderImageStore
 from holdfast.backups import queries
-from holdfast.backups.repository import FileCopier, Follow, Log, Repository, append
+from holdfast.backups.repository import FileCopier, Log, Repository, append
+from holdfast.backups.repository import Follow as Follow
 from holdfast.backups.service import BackupService, copy_images
 from holdfast.db import generation
 from holdfast.db.connection import Connection
@@ -68,8 +69,9 @@ class Follower:
         queries.summarize(connection)
         now, cluster = generation.current(connection), queries.cluster(connection)
         slot = queries.slot(connection)
-        known = [one for one in repository.logs() if (one.system, one.timeline) == (cluster.system, cluster.timeline)]
-        last = known[-1] if known and known[-1].given_up is None and known[-1].store == now.store else None
+        history = now.store, now.number, cluster.system, cluster.timeline
+        known = [one for one in repository.logs() if one.history == history]
+        last = known[-1] if known and known[-1].given_up is None else None
         if last is not None and slot is not None and not slot.lost:
             follow = repository.follow(last)
             reached = last.start if follow is None else follow.position
@@ -81,7 +83,7 @@ class Follower:
         queries.drop_slot(connection)
         self._copied = queries.create_slot(connection)
         self._copied -= self._copied % cluster.segment_bytes
-        name = f"{cluster.system}-{cluster.timeline}-{self._copied // cluster.segment_bytes:012X}"
+        name = f"{now.number:012d}-{cluster.timeline:08X}-{self._copied // cluster.segment_bytes:012X}"
         new = Log(name, now.store, now.number, cluster.system, cluster.timeline, cluster.segment_bytes, self._copied)
         repository.save_log(new)
         return new
@@ -100,8 +102,7 @@ class Follower:
     def needs_backup(self) -> bool:
         """Whether no backup can be continued by this log."""
         return not any(
-            (one.system, one.timeline) == (self.log.system, self.log.timeline) and one.start >= self.log.start
-            for one in self._repository.backups()
+            one.history == self.log.history and one.start >= self.log.start for one in self._repository.backups()
         )
 
     def tick(self) -> Follow | None:

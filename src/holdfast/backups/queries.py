@@ -244,6 +244,13 @@ def others(connection: psycopg.Connection, database: str) -> list[str]:
     return [str(name) for (name,) in connection.execute(_OTHERS, {"database": database})]
 
 
+def any_domain(connection: psycopg.Connection) -> str | None:
+    """A domain of the store, one with pages if there is any."""
+    query = "SELECT domain FROM domains WHERE removed_at IS NULL ORDER BY pages_crawled DESC, id LIMIT 1"
+    row = connection.execute(query).fetchone()
+    return str(row[0]) if row else None
+
+
 def health_facts(connection: psycopg.Connection) -> tuple[int, int, int]:
     """Count URLs, those that were settled, and pages without a URL, in a restored store."""
     with connection.transaction():

@@ -65,6 +65,11 @@ class Log:
     given_up: str | None = None
     """Why it ends."""
 
+    @property
+    def history(self) -> tuple[str, int, str, int]:
+        """What it shares with the backups that it continues: no other server has written the same log."""
+        return self.store, self.generation, self.system, self.timeline
+
     def segment_name(self, position: int) -> str:
         """The name of the file of the log that has this position."""
         number = position // self.segment_bytes
@@ -108,6 +113,11 @@ class StoredBackup:
     """Where the files of images are: `copied`, or the address of their store."""
     shared: bool
     """Whether the database is a shared server's: other machines have archives of their own."""
+
+    @property
+    def history(self) -> tuple[str, int, str, int]:
+        """What it shares with the log that continues it."""
+        return self.store, self.generation, self.system, self.timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +166,7 @@ class Repository:
         """The log by which seconds after a backup can be restored."""
         for log in self.logs():
             follow = self.follow(log)
-            if (log.system, log.timeline) != (backup.system, backup.timeline) or follow is None:
+            if log.history != backup.history or follow is None:
                 continue
             if log.start <= backup.start < follow.position and follow.until > backup.ended_at:
                 return log, follow
@@ -277,7 +287,7 @@ class Repository:
         """Delete what logs have from before the oldest backup, and logs without one except the `current` one; returns the bytes."""
         kept, size = self.backups(), 0
         for log in self.logs():
-            starts = [one.start for one in kept if (one.system, one.timeline) == (log.system, log.timeline)]
+            starts = [one.start for one in kept if one.history == log.history]
             starts = [start for start in starts if start >= log.start]
             if not starts and log.name != current:
                 size += size_of(self.log_folder(log))

@@ -4,7 +4,6 @@ The rule: the store is recovered in a folder beside its place, begins a new gene
 restore that is killed or fails leaves the present store as it was, stopped.
 """
 
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -92,11 +91,7 @@ class Restorer:
         candidates = []
         for one in repository.backups():
             found = repository.log_of(one)
-            if (
-                found is not None
-                and one.ended_at <= to
-                and (one.system, one.timeline) == (backup.system, backup.timeline)
-            ):
+            if found is not None and one.ended_at <= to and one.history == backup.history:
                 candidates.append((one, *found))
         if not candidates:
             raise Refused(f"{_time(to)} UTC cannot be restored: {self._range(backup)}")
@@ -261,18 +256,13 @@ class Restorer:
     @contextmanager
     def scratch(self, plan: Plan, folder: Path) -> Iterator[tuple[Path, Recovered]]:
         """A restored store in a new folder in `folder`, which is gone afterwards; its archive is the backup's, and is not copied."""
+        physical.remove_stale(folder, SCRATCH)
         data = folder / f"{SCRATCH}-{plan.backup.name}-{int(time.time())}"
         try:
             with physical.replacing(data, self.say) as here, self.recovered(plan, here, "backup verify") as recovered:
                 yield here.data / physical.WORK_FOLDER, recovered
         finally:
-            self._remove_scratch(data)
-
-    @staticmethod
-    def _remove_scratch(data: Path) -> None:
-        home = layout.home_of(data) if data.exists() else data
-        for place in {home, data}:
-            shutil.rmtree(place, ignore_errors=True)
+            physical.remove(data)
 
     @contextmanager
     def recovered(self, plan: Plan, here: ServerLayout, actor: str) -> Iterator[Recovered]:

@@ -69,13 +69,15 @@ class BackupService:
     images: ImageStore
     server: Callable[[], Server | None]
     """The bundled server; None: the database is a shared server's, which is dumped."""
+    shared: bool = False
 
     @classmethod
     def of(cls, settings: Settings, database: Database, images: ImageStore) -> "BackupService":
         """From the settings."""
         data = settings.data
-        server = (lambda: None) if settings.database_url is not None else partial(_running, data)
-        return cls(database, settings.backup, data, data / "archive", images, server)
+        shared = settings.database_url is not None
+        server = (lambda: None) if shared else partial(_running, data)
+        return cls(database, settings.backup, data, data / "archive", images, server, shared)
 
     @property
     def folder(self) -> Path:
@@ -159,8 +161,7 @@ class BackupService:
         last, now = found[-1], generation.current(connection)
         with queries.admin(server) as admin:
             cluster = queries.cluster(admin)
-        same = (last.store, last.generation, last.system, last.timeline)
-        if same != (now.store, now.number, cluster.system, cluster.timeline):
+        if last.history != (now.store, now.number, cluster.system, cluster.timeline):
             raise Refused(
                 f"The newest backup, {last.name}, is of the store before it was restored or moved, so an incremental one cannot "
                 "begin there; leave --incremental out."
@@ -315,11 +316,10 @@ class BackupService:
         server = self.server()
         current = None
         if server is not None:
-            with queries.admin(server) as admin:
-                cluster = queries.cluster(admin)
-            logs = [
-                log for log in repository.logs() if (log.system, log.timeline) == (cluster.system, cluster.timeline)
-            ]
+            with queries.admin(server) as admin, self.database.session() as connection:
+                cluster, now = queries.cluster(admin), generation.current(connection)
+            history = now.store, now.number, cluster.system, cluster.timeline
+            logs = [log for log in repository.logs() if log.history == history]
             current = logs[-1].name if logs and logs[-1].given_up is None else None
         repository.prune_logs(current)
         repository.prune(lambda relative: (self.data / relative).exists())
@@ -355,15 +355,19 @@ class BackupService:
 
     # The schedule
 
-    def is_due(self) -> bool:
-        """Whether the daily backup is due: none was begun since its time of day, and none failed a moment ago."""
-        if not self.settings.daily:
-            return False
+    @property
+    def follows(self) -> bool:
+        """Whether the log of the server is kept between backups."""
+        return self.settings.daily and not self.shared
+
+    def is_due(self, *, wanted: bool = False) -> bool:
+        """Whether the daily backup is due: none was begun since its time of day, or one is `wanted` that the log can continue; and none
+        failed a moment ago."""
         with self.database.session() as connection:
             last, failed, now = queries.last_attempt(connection)
         if failed is not None and now - failed < RETRY_AFTER and (last is None or failed > last):
             return False
-        return last is None or last < last_time_of(self.settings.at, now)
+        return wanted or last is None or last < last_time_of(self.settings.at, now)
 
     def make_daily(self) -> Backup:
         """Make the daily backup: incremental, and every so often a full one."""

@@ -1,11 +1,13 @@
 """Generations of a store: a restore or a move begins a new one, and what belongs to the one before ends or is made anew.
 
-The rule: a new generation raises every epoch by `EPOCH_STEP`. So no epoch of the time that a restore took away is ever given again, and a
-worker of the old generation that comes back fails every fence. It also fails `Guard` at each new connection, and its heartbeat is not
+The rule: no two generations of a store have the same number, also if one backup is restored twice: it is the time at which it begins.
+Every epoch begins at `EPOCH_STEP` times that number, so no epoch that any copy of the store has ever given is given again, and a worker of
+the old generation that comes back fails every fence. It also fails `Guard` at each new connection, and its heartbeat is not
 acknowledged, so that it ends with a reason instead of losing its domains one by one.
 """
 
 import threading
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import psycopg
@@ -15,18 +17,23 @@ from holdfast.db.connection import Guard
 from holdfast.errors import StoreRestored
 
 EPOCH_STEP: Final = 1_000_000
-"""More claims of a domain than any restore takes away."""
+"""More claims of a domain than there can be in a second."""
+_SINCE: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""The beginning of the numbers of generations, in seconds; the first generation of a store has the number 1."""
 ENDED: Final = "The store was restored from a backup or moved while this run was under way."
 
 _CURRENT: Final = "SELECT id::text, generation FROM store_identity"
-_NEXT: Final = "UPDATE store_identity SET generation = generation + 1 RETURNING generation"
+_NEXT: Final = """
+UPDATE store_identity SET generation = GREATEST(generation + 1, extract(epoch FROM clock_timestamp() - %(since)s)::integer)
+RETURNING generation
+"""
 # The claims of the rows are ended below, by the log: its open tenures are those of held domains, whatever their columns say.
 _HELD: Final = "SELECT id FROM domains WHERE claimed_by IS NOT NULL ORDER BY id"
 _END_TENURES: Final = """
 UPDATE claim_log SET ended_at = GREATEST(clock_timestamp(), claimed_at), why = 'forced' WHERE ended_at IS NULL
 """
 _RAISE_EPOCHS: Final = """
-UPDATE domains SET claim_epoch = claim_epoch + %(step)s, claimed_by = NULL, claim_expires_at = NULL
+UPDATE domains SET claim_epoch = GREATEST(claim_epoch + 1, %(step)s * %(number)s::bigint), claimed_by = NULL, claim_expires_at = NULL
 """
 _END_RUNS: Final = """
 UPDATE crawl_runs SET status = 'failed', completed_at = clock_timestamp(), in_window = 0, error_message = %(message)s
@@ -62,16 +69,16 @@ def begin(connection: psycopg.Connection, *, why: str, actor: str) -> int:
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute("LOCK TABLE domains IN SHARE ROW EXCLUSIVE MODE")
-        row = connection.execute(_NEXT).fetchone()
+        row = connection.execute(_NEXT, {"since": _SINCE}).fetchone()
+        number = int(row[0]) if row else 0
         held = [domain_id for (domain_id,) in connection.execute(_HELD)]
         connection.execute(_END_TENURES)
-        connection.execute(_RAISE_EPOCHS, {"step": EPOCH_STEP})
+        connection.execute(_RAISE_EPOCHS, {"step": EPOCH_STEP, "number": number})
         budget.return_unused(connection, held)
         claimable.rescore(connection, held)
         claimable.update_ready(connection, held)
         connection.execute(_END_RUNS, {"message": ENDED})
         connection.execute(_END_WORKERS)
-        number = int(row[0]) if row else 0
         details = {"why": why, "generation": number, "claims": len(held)}
         audit.write(connection, actor=actor, action="begin", kind="generation", object_id=number, details=details)
     return number

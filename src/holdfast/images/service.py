@@ -8,6 +8,7 @@ from typing import Final
 from holdfast.archive.image_store import ImageStore, sha256_of
 from holdfast.control.listings import read_page
 from holdfast.db import images
+from holdfast.db.backups import oldest_kept
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import NotFound
@@ -30,6 +31,11 @@ class ImageFileContent:
     sha256: str
 
 
+def _nowhere(_key: str) -> bool:
+    """There are no copies."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ImageService:
     """The images of one store."""
@@ -38,6 +44,8 @@ class ImageService:
     store: ImageStore
     thumbnails: Thumbnails
     registrable: bool = False
+    is_backed_up: Callable[[str], bool] = _nowhere
+    """Whether the backups of this machine have a copy of a file."""
 
     def page(
         self, where: ImageFilter | None = None, *, order: str = "newest", after: Key | None = None, limit: int = 100
@@ -89,13 +97,14 @@ class ImageService:
     ) -> Garbage:
         """Delete images that no page has, files to which no image points, and unfinished files, all older than `grace`.
 
-        After: no file is left that was there for longer than `grace` and that no row names. A file that a crawl puts at this moment, and
-        whose row is not committed yet, stays. `watch` is called with the number of files that were looked at. Raises
-        ImageStoreUnavailable.
+        After: no file is left that was there for longer than `grace` and that no row names, except those that a kept backup may name and
+        has no copy of. A file that a crawl puts at this moment, and whose row is not committed yet, stays. `watch` is called with the
+        number of files that were looked at. Raises ImageStoreUnavailable.
         """
         with self.database.session() as connection:
             rows = images.count_unused(connection, grace) if dry_run else images.delete_unused(connection, grace)
-        files = size = seen = 0
+            has_backups = oldest_kept(connection) is not None
+        files = size = seen = kept = 0
         last = ""
         while found := self.store.list(last, _FILES_AT_ONCE):
             last = found[-1].key
@@ -106,9 +115,12 @@ class ImageService:
                     continue
                 # Decided again by the store, as the file may be put now.
                 is_old = datetime.now(UTC) - one.modified_at >= grace
+                if has_backups and not self.is_backed_up(one.key):
+                    kept += is_old
+                    continue
                 if is_old if dry_run else self.store.delete_orphan(one.key, grace):
                     files += 1
                     size += one.size
             seen += len(found)
             watch(seen)
-        return Garbage(rows, files, size, self.store.delete_leftovers(grace, dry_run=dry_run), dry_run)
+        return Garbage(rows, files, size, self.store.delete_leftovers(grace, dry_run=dry_run), dry_run, kept)

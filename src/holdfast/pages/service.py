@@ -262,23 +262,23 @@ def _read_text(texts: Texts, stored: StoredVersion) -> str:
         return decompress(stored.body)
     try:
         return texts.read_archived(ref, version.content_type)  # all visible text, as the hash of the content says
-    except SegmentMissing as problem:
+    except (HoldfastError, OSError) as problem:
         if stored.body is not None:
             return decompress(stored.body)
-        if problem.machine is not None:
-            raise _NoText(f"{which} cannot be read here. {problem}") from None
-        raise _NoText(
-            f"{which} is in an archive file of worker {worker_of(ref.segment)} that is not on this machine: compare there, or copy its "
-            "folder into the archive folder here."
-        ) from None
-    except ArchiveUnavailable as problem:
-        if stored.body is not None:
-            return decompress(stored.body)
-        raise _NoText(f"{which} cannot be read now. {problem}") from None
-    except (HoldfastError, OSError):
-        if stored.body is not None:
-            return decompress(stored.body)
-        raise _NoText(f"{which} is in an archive file that cannot be read: `holdfast verify` names it.") from None
+        raise _NoText(f"{which} {_why_unreadable(ref, problem)}") from None
+
+
+def _why_unreadable(ref: ArchiveRef, problem: Exception) -> str:
+    if isinstance(problem, ArchiveUnavailable):
+        return f"cannot be read now. {problem}"
+    if not isinstance(problem, SegmentMissing):
+        return "is in an archive file that cannot be read: `holdfast verify` names it."
+    if problem.machine is not None:
+        return f"cannot be read here. {problem}"
+    return (
+        f"is in an archive file of worker {worker_of(ref.segment)} that is not on this machine: compare there, or copy its "
+        "folder into the archive folder here."
+    )
 
 
 def _title(version: PageVersion) -> str:

@@ -50,7 +50,7 @@ def test_a_frozen_worker_writes_nothing_after_a_restore(crawls: Crawls, web: Web
         os.kill(program.pid, signal.SIGCONT)
         answer = program.end()
     assert answer.code == 5
-    assert "generation 1, now 2" in answer.err
+    assert "generation 1, now " in answer.err
     after = crawls.rows(WRITTEN)
     if sessions == "alive":  # the marker of a commit that was refused
         before, after = [row[:-1] for row in before], [row[:-1] for row in after]

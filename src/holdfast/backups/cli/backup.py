@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -17,7 +17,7 @@ from holdfast.cli import command_context, output
 from holdfast.cli.command_context import CommandContext, Interrupted, actor, say
 from holdfast.cli.help import Command, CommandGroup
 from holdfast.cli.output import format_bytes, pluralize, safe
-from holdfast.errors import UsageError
+from holdfast.errors import StoreError, UsageError
 from holdfast.workers.cli import Yes
 
 if TYPE_CHECKING:
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from holdfast.backups.restore import Plan, Restorer
     from holdfast.backups.service import BackupService, Watch
     from holdfast.cli.remote.monitoring import RemoteBackups
+
+RETRY_SECONDS: Final = 2.0
+"""Seconds between two attempts to follow a server that is unavailable, or to write to a full disk."""
 
 Name = Annotated[str, typer.Argument(metavar="BACKUP", help="Name or folder of a backup, or latest.")]
 To = Annotated[
@@ -232,7 +235,12 @@ def follow(ctx: typer.Context) -> None:
 
     try:
         with factories.server_watchdog(context.settings, say):
-            follower.follow(service, stop.is_set, stop.wait, on_tick)
+            while not stop.is_set():
+                try:
+                    follower.follow(service, stop.is_set, stop.wait, on_tick)
+                except (StoreError, OSError) as problem:
+                    say(f"{problem} It is tried again.")
+                    stop.wait(RETRY_SECONDS)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -48,7 +48,7 @@ def restore(
     context = command_context.get(ctx)
     context.require_local("`holdfast restore`")
     settings = context.settings
-    folder = settings.backup.folder if settings.backup.folder is not None else settings.data / "backups"
+    folder = factories.backup_folder(settings)
     with progress("Restoring") as watch:
         restorer, plan = plan_of(context, folder, name, to, watch)
         wrong = restorer.problems(plan) if dry_run else []

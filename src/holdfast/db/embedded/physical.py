@@ -180,14 +180,36 @@ def install(here: ServerLayout, work: Path, aside: Path | None) -> None:
 
 
 def discard_work(here: ServerLayout) -> None:
-    """Delete what a restore left in `here`. Before: no server runs in it."""
+    """Stop what a restore left in `here`, also one that was killed, and delete it."""
     work = here.data / WORK_FOLDER
     if not work.exists():
         return
+    stop(work, lambda _: None)
     home = layout.home_of(work)
     if home != work:
         shutil.rmtree(home, ignore_errors=True)
     shutil.rmtree(work)
+
+
+def remove_stale(folder: Path, prefix: str) -> None:
+    """Stop and delete scratch stores in `folder` whose restore was killed. One that is in use stays: its lock is held."""
+    for data in folder.glob(f"{prefix}-*"):
+        lock = safe_files.open_lock(layout.lock_file(data))
+        try:
+            if safe_files.try_lock(lock):
+                remove(data)
+        finally:
+            os.close(lock)
+
+
+def remove(data: Path) -> None:
+    """Stop and delete a scratch store. Before: nobody else uses it."""
+    work = data / WORK_FOLDER
+    homes = [layout.home_of(place) for place in (work, data) if place.exists()]
+    if work.exists():
+        stop(work, lambda _: None)
+    for place in (*homes, data):
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def stop(work: Path, say: Say) -> None:

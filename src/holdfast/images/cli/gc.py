@@ -47,6 +47,10 @@ def gc(
         f"{pluralize(found.images, 'image')} without a page, {pluralize(found.files, 'file')} without an image "
         f"({format_bytes(found.bytes)}) and {pluralize(found.leftovers, 'unfinished file')} {verb}."
     )
+    if found.kept:
+        command_context.say(
+            f"{pluralize(found.kept, 'file')} without an image stay: a backup may name them and has no copy (`holdfast backup list`)."
+        )
 
 
 def _grace(text: str) -> timedelta:
