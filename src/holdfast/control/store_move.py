@@ -34,7 +34,8 @@ _SMALLEST_SAMPLE: Final = 32_000_000
 _FIXED_SECONDS: Final = 2.0
 """What a pause lasts for an empty store: a trigger, a hash and the statistics of each table."""
 
-_STILL_CLOSED: Final = "The old store is whole, and closed: the same command goes on where it was, `holdfast db move --abandon` opens the store again."
+_STILL_CLOSED: Final = """\
+The old store is whole, and closed: the same command goes on where it was, `holdfast db move --abandon` opens the store again."""
 
 T = TypeVar("T")
 
