@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PAGE_BYTES = 20_000
@@ -108,7 +108,11 @@ class Server:
         return [f"http://{address}:{self._port}/" for address in self._roots]
 
     def start(self) -> None:
-        """After: it answers, and its log is empty."""
+        """After: it answers, and its log is empty. RuntimeError: another server has its port."""
+        for address in self._roots:
+            with suppress(OSError):
+                socket.create_connection((address, self._port), timeout=1).close()
+                raise RuntimeError(f"something else listens at {address}:{self._port}: its pages would be measured")
         program = shutil.which("nginx") or "/usr/sbin/nginx"
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
