@@ -341,5 +341,7 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
         verifier=Verifier(
             db, settings.politeness.retries, images=image_store(settings), shared=settings.database_url is not None
         ),
+        retention=retention_service(settings, db),
+        archives=archive_service(settings, db),
         archive=archive_folder(settings),
     )

@@ -43,6 +43,7 @@ ROUTERS: Final = (
     "holdfast.webhooks.api",
     "holdfast.workers.api",
     "holdfast.storage.api",
+    "holdfast.retention.api",
     "holdfast.operations.api",
     "holdfast.dashboard.pages.shell",
     "holdfast.dashboard.pages.session",

@@ -46,6 +46,8 @@ from holdfast.parse.plugin_registry import discover
 from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
+from holdfast.retention.restore import ArchiveService
+from holdfast.retention.service import RetentionService
 from holdfast.search.service import SearchService
 from holdfast.settings import Settings
 from holdfast.stats.records import Charts, ChartSpan
@@ -340,6 +342,16 @@ class AppServices:
     def webhooks(self) -> WebhookService:
         """The outbox of webhooks."""
         return WebhookService(self.database)
+
+    @cached_property
+    def retention(self) -> RetentionService:
+        """What is kept how long, and what was archived."""
+        return factories.retention_service(self.settings, self.database)
+
+    @cached_property
+    def archives(self) -> ArchiveService:
+        """Archives: list, show."""
+        return factories.archive_service(self.settings, self.database)
 
     @cached_property
     def storage(self) -> StorageService:

@@ -92,6 +92,7 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
+from holdfast.retention.records import ArchiveDetails, ArchiveEntry, RetentionStatus
 from holdfast.search.records import IndexStatus, SearchResults
 from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
 from holdfast.storage.records import StorageReport
@@ -930,6 +931,31 @@ def worker(name: str) -> RequestSpec[Worker]:
 def verify(*, archive: bool = True) -> RequestSpec[Operation]:
     """Verify the database in the background; `wait` for the operation."""
     return RequestSpec("POST", "/api/admin/verify", decode_one(Operation), body={"archive": archive})
+
+
+def retention() -> RequestSpec[RetentionStatus]:
+    """What is kept how long, when retention ran, and what it has archived."""
+    return RequestSpec("GET", "/api/retention", decode_one(RetentionStatus))
+
+
+def run_retention(*, dry_run: bool = False) -> RequestSpec[Operation]:
+    """Archive and delete what is old, in the background; `wait` for the operation."""
+    return RequestSpec("POST", "/api/admin/retention", decode_one(Operation), body={"dry_run": dry_run})
+
+
+def archives(*, kind: str | None = None, job: str | None = None, state: str | None = None) -> ListSpec[ArchiveEntry]:
+    """What retention has archived, the newest first."""
+    return ListSpec("/api/archives", ArchiveEntry, {"kind": kind, "job": job, "state": state})
+
+
+def archive(archive_id: int) -> RequestSpec[ArchiveDetails]:
+    """An archive with its files."""
+    return RequestSpec("GET", format_path("/api/archives/{}", archive_id), decode_one(ArchiveDetails))
+
+
+def restore_archive(archive_id: int) -> RequestSpec[Operation]:
+    """Restore an archive into its tables, in the background; `wait` for the operation."""
+    return RequestSpec("POST", format_path("/api/admin/archives/{}/restore", archive_id), decode_one(Operation))
 
 
 def operations(*, state: str | None = None) -> ListSpec[Operation]:

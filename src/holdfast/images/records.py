@@ -103,6 +103,8 @@ class Garbage:
     leftovers: int
     """Unfinished files that killed processes left."""
     dry_run: bool
+    for_backups: int = 0
+    """Files to which no image points, and which a kept backup may name: they stay until those backups are deleted."""
 
 
 @record

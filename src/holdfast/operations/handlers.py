@@ -1,4 +1,5 @@
-"""Handlers of operations: verify, recalculate priorities, change many domains, restart a batch, clear the frontier, purge pages.
+"""Handlers of operations: verify, recalculate priorities, change many domains, restart a batch, clear the frontier, purge pages,
+retention, restore an archive.
 
 The rule: a handler may run twice, and reports its progress often enough that it can be stopped.
 """
@@ -17,6 +18,8 @@ from holdfast.frontier.service import FrontierService
 from holdfast.model.domain import Status
 from holdfast.operations.service import AGAIN, ASKED_AT, Handler, Report, argument
 from holdfast.pages.service import PageService
+from holdfast.retention.restore import ArchiveService
+from holdfast.retention.service import RetentionService
 from holdfast.tasks.service import TaskService
 
 VERIFY: Final = "verify"
@@ -25,6 +28,8 @@ CHANGE_DOMAINS: Final = "change-domains"
 RESTART_BATCH: Final = "restart-batch"
 CLEAR: Final = "clear-frontier"
 PURGE: Final = "purge-pages"
+RETENTION: Final = "retention"
+RESTORE: Final = "restore-archive"
 _SHOWN: Final = 20
 """Rows of a finding that are stored with the result."""
 
@@ -38,6 +43,8 @@ class OperationHandlers:
     frontier: FrontierService
     pages: PageService
     verifier: Verifier
+    retention: RetentionService
+    archives: ArchiveService
     archive: Path
     """The archive of this machine; `verify` reads it if it exists and is requested."""
 
@@ -50,6 +57,8 @@ class OperationHandlers:
             RESTART_BATCH: self.restart_batch,
             CLEAR: self.clear,
             PURGE: self.purge,
+            RETENTION: self.age,
+            RESTORE: self.restore,
         }
 
     def verify(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
@@ -124,6 +133,20 @@ class OperationHandlers:
             actor=actor, job=job, domain=domain, before=before, watch=lambda gone: report({"pages": gone})
         )
         return {"pages": done.forgotten}
+
+    def age(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Archive and delete what is old, like `holdfast retention run`."""
+        result = self.retention.run(
+            dry_run=bool(arguments.get("dry_run")),
+            actor=actor,
+            watch=lambda step, rows: report({"step": step, "rows": rows}),
+        )
+        rows: dict[str, object] = {step.step: step.rows for step in result.steps}
+        return {"dry_run": result.dry_run, **rows, **({"problems": result.problems} if result.problems else {})}
+
+    def restore(self, arguments: Mapping[str, Any], _actor: str, _report: Report) -> Mapping[str, object]:
+        """Restore one archive into its tables."""
+        return asdict(self.archives.restore(int(arguments["archive"])))
 
 
 def _check(finding: Finding) -> dict[str, object]:

@@ -33,7 +33,7 @@ class Retention(Group):
 
     schedule: _Schedule = Field(
         default=None,
-        description="When retention runs by itself, as five fields of cron and perhaps a time zone (`0 3 * * * Europe/Berlin`), or an "
+        description="When retention runs by itself, as five fields of cron and perhaps a time zone (`0 3 * * *` is three in the morning, UTC), or an "
         "interval; not set = never, only by `holdfast retention run`.",
     )
     frontier_completed: Duration = Field(
