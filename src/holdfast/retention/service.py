@@ -57,7 +57,7 @@ _WHAT: Final = {
     "images": ("images", "images on pages that no longer show them"),
     "webhooks": ("webhooks", "messages that were delivered or given up"),
     "audit": ("audit", "the audit log"),
-    "log": ("log", "the log of requests, by weeks; sums stay"),
+    "log": ("crawl_log", "the log of requests, by weeks; sums stay"),
     "transitions": ("history", "changes of the status of domains, but the last"),
     "claims": ("history", "claims that ended, never longer ago than the log begins"),
     "segments": ("content", "files of the archive (WARC) that no page needs that is kept"),
