@@ -443,4 +443,6 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
         archive=archive_reader(settings, db),
         replays=ReplayService(db, registrable),
         counters=CounterRebuilder(db, registrable),
+        retention=retention_service(settings, db),
+        archives=archive_service(settings, db),
     )

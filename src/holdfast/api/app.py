@@ -44,6 +44,7 @@ ROUTERS: Final = (
     "holdfast.workers.api",
     "holdfast.storage.api",
     "holdfast.backups.api",
+    "holdfast.retention.api",
     "holdfast.operations.api",
     "holdfast.replay.api",
     "holdfast.rebuild.api",

@@ -48,6 +48,8 @@ from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
 from holdfast.replay.service import ReplayService
+from holdfast.retention.restore import ArchiveService
+from holdfast.retention.service import RetentionService
 from holdfast.search.service import SearchService
 from holdfast.segments.service import SegmentService
 from holdfast.settings import Settings
@@ -354,6 +356,16 @@ class AppServices:
     def segments(self) -> SegmentService:
         """The manifest of the archive."""
         return SegmentService(self.database)
+
+    @cached_property
+    def retention(self) -> RetentionService:
+        """What is kept how long, and what was archived."""
+        return factories.retention_service(self.settings, self.database)
+
+    @cached_property
+    def archives(self) -> ArchiveService:
+        """Archives: list, show."""
+        return factories.archive_service(self.settings, self.database)
 
     @cached_property
     def storage(self) -> StorageService:

@@ -93,6 +93,7 @@ from holdfast.proxies.records import (
     ProxyMapping,
     ProxyTest,
 )
+from holdfast.retention.records import ArchiveDetails, ArchiveEntry, RetentionStatus
 from holdfast.search.records import IndexStatus, SearchResults
 from holdfast.segments.records import ArchiveMachine
 from holdfast.stats.records import ErrorCause, Outlook, Stats, TimeSeries
@@ -971,6 +972,31 @@ def rebuild_counters(*, domain: str | None = None, dry_run: bool = False) -> Req
 def archive_machines() -> RequestSpec[list[ArchiveMachine]]:
     """The machines whose archives go to an object store, and what only they have."""
     return RequestSpec("GET", "/api/archive/machines", decode_list(ArchiveMachine))
+
+
+def retention() -> RequestSpec[RetentionStatus]:
+    """What is kept how long, when retention ran, and what it has archived."""
+    return RequestSpec("GET", "/api/retention", decode_one(RetentionStatus))
+
+
+def run_retention(*, dry_run: bool = False) -> RequestSpec[Operation]:
+    """Archive and delete what is old, in the background; `wait` for the operation."""
+    return RequestSpec("POST", "/api/admin/retention", decode_one(Operation), body={"dry_run": dry_run})
+
+
+def archives(*, kind: str | None = None, job: str | None = None, state: str | None = None) -> ListSpec[ArchiveEntry]:
+    """What retention has archived, the newest first."""
+    return ListSpec("/api/archives", ArchiveEntry, {"kind": kind, "job": job, "state": state})
+
+
+def archive(archive_id: int) -> RequestSpec[ArchiveDetails]:
+    """An archive with its files."""
+    return RequestSpec("GET", format_path("/api/archives/{}", archive_id), decode_one(ArchiveDetails))
+
+
+def restore_archive(archive_id: int) -> RequestSpec[Operation]:
+    """Restore an archive into its tables, in the background; `wait` for the operation."""
+    return RequestSpec("POST", format_path("/api/admin/archives/{}/restore", archive_id), decode_one(Operation))
 
 
 def operations(*, state: str | None = None) -> ListSpec[Operation]:

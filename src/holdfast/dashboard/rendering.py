@@ -126,6 +126,7 @@ def environment() -> Environment:
         "number": text.number,
         "percent": text.percent,
         "size": text.size,
+        "growth": text.growth,
         "duration": text.duration,
         "time": text.time,
         "words": text.words,

@@ -87,6 +87,11 @@ def size(count: float | None) -> str:
     raise AssertionError("the last unit has no end")
 
 
+def growth(count: float | None) -> str:
+    """Return a growth in bytes with its sign."""
+    return DASH if count is None else f"{'+' if count >= 0 else '-'}{size(abs(count))}"
+
+
 def duration(value: timedelta | float | None) -> str:
     """Return a duration with its two largest units, such as `2 h 5 min`."""
     if value is None:

@@ -123,8 +123,8 @@ class Garbage:
     leftovers: int
     """Unfinished files that killed processes left."""
     dry_run: bool
-    kept: int = 0
-    """Files to which no image points, but a backup may, which has no copy of them."""
+    for_backups: int = 0
+    """Files to which no image points, and which a kept backup may name that has no copy of them: they stay until it is deleted."""
 
 
 @record

@@ -7,8 +7,7 @@ from typing import Final
 
 from holdfast.archive.image_store import ImageStore, sha256_of
 from holdfast.control.listings import read_page
-from holdfast.db import images
-from holdfast.db.backups import oldest_kept
+from holdfast.db import backups, images
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import NotFound
@@ -18,6 +17,8 @@ from holdfast.images.thumbnails import Thumbnails
 
 GRACE: Final = timedelta(days=1)
 """Files and rows that are younger are no garbage: a crawl writes the bytes of an image before its row."""
+IMAGE: Final = "image"
+"""The kind of these files, among those that nothing names."""
 _FILES_AT_ONCE: Final = 1000
 
 
@@ -97,30 +98,33 @@ class ImageService:
     ) -> Garbage:
         """Delete images that no page has, files to which no image points, and unfinished files, all older than `grace`.
 
-        After: no file is left that was there for longer than `grace` and that no row names, except those that a kept backup may name and
-        has no copy of. A file that a crawl puts at this moment, and whose row is not committed yet, stays. `watch` is called with the
-        number of files that were looked at. Raises ImageStoreUnavailable.
+        After: no file is left that was there for longer than `grace` and that neither a row names nor a kept backup that has no copy of
+        it. A file that a crawl puts at this moment, and whose row is not committed yet, stays. `watch` is called with the number of files
+        that were looked at. Raises ImageStoreUnavailable.
         """
         with self.database.session() as connection:
             rows = images.count_unused(connection, grace) if dry_run else images.delete_unused(connection, grace)
-            has_backups = oldest_kept(connection) is not None
-        files = size = seen = kept = 0
+        files = size = seen = for_backups = 0
         last = ""
         while found := self.store.list(last, _FILES_AT_ONCE):
             last = found[-1].key
             with self.database.session() as connection:
                 known = images.known_files(connection, [sha256_of(one.key) for one in found])
-            for one in found:
-                if sha256_of(one.key) in known:
-                    continue
-                # Decided again by the store, as the file may be put now.
-                is_old = datetime.now(UTC) - one.modified_at >= grace
-                if has_backups and not self.is_backed_up(one.key):
-                    kept += is_old
-                    continue
-                if is_old if dry_run else self.store.delete_orphan(one.key, grace):
-                    files += 1
-                    size += one.size
+                named = [one.key for one in found if sha256_of(one.key) in known]
+                now = datetime.now(UTC)
+                # Decided again by the store, as a file may be put now.
+                old = [one for one in found if sha256_of(one.key) not in known and now - one.modified_at >= grace]
+                copied = {one.key for one in old if self.is_backed_up(one.key)}
+                alone = [one.key for one in old if one.key not in copied]
+                free = copied | backups.deletable(connection, IMAGE, alone, dry_run=dry_run)
+                deleted = [
+                    one for one in old if one.key in free and (dry_run or self.store.delete_orphan(one.key, grace))
+                ]
+                for_backups += sum(one.key not in free for one in old)
+                if not dry_run:
+                    backups.forget_unnamed(connection, IMAGE, [*named, *(one.key for one in deleted)])
+            files += len(deleted)
+            size += sum(one.size for one in deleted)
             seen += len(found)
             watch(seen)
-        return Garbage(rows, files, size, self.store.delete_leftovers(grace, dry_run=dry_run), dry_run, kept)
+        return Garbage(rows, files, size, self.store.delete_leftovers(grace, dry_run=dry_run), dry_run, for_backups)

@@ -1,5 +1,5 @@
 """Handlers of operations: verify, recalculate priorities, change many domains, restart a batch, clear the frontier, purge or replay
-pages, rebuild counters.
+pages, rebuild counters, retention, restore an archive.
 
 The rule: a handler may run twice, and reports its progress often enough that it can be stopped.
 """
@@ -21,6 +21,8 @@ from holdfast.pages.service import PageService
 from holdfast.rebuild.service import CounterRebuilder
 from holdfast.replay.records import ReplayMode
 from holdfast.replay.service import ReplayRequest, ReplayService
+from holdfast.retention.restore import ArchiveService
+from holdfast.retention.service import RetentionService
 from holdfast.tasks.service import TaskService
 
 VERIFY: Final = "verify"
@@ -31,6 +33,8 @@ CLEAR: Final = "clear-frontier"
 PURGE: Final = "purge-pages"
 REPLAY: Final = "replay"
 REBUILD_COUNTERS: Final = "rebuild-counters"
+RETENTION: Final = "retention"
+RESTORE: Final = "restore-archive"
 _SHOWN: Final = 20
 """Rows of a finding that are stored with the result."""
 
@@ -48,6 +52,8 @@ class OperationHandlers:
     """The archive; `verify` reads it if it exists and is requested."""
     replays: ReplayService
     counters: CounterRebuilder
+    retention: RetentionService
+    archives: ArchiveService
 
     def by_kind(self) -> Mapping[str, Handler]:
         """Return all handlers by kind."""
@@ -60,6 +66,8 @@ class OperationHandlers:
             PURGE: self.purge,
             REPLAY: self.replay,
             REBUILD_COUNTERS: self.rebuild_counters,
+            RETENTION: self.age,
+            RESTORE: self.restore,
         }
 
     def verify(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
@@ -164,6 +172,20 @@ class OperationHandlers:
             watch=lambda seen: report({"domains": seen}),
         )
         return asdict(done)
+
+    def age(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
+        """Archive and delete what is old, like `holdfast retention run`."""
+        result = self.retention.run(
+            dry_run=bool(arguments.get("dry_run")),
+            actor=actor,
+            watch=lambda step, rows: report({"step": step, "rows": rows}),
+        )
+        rows: dict[str, object] = {step.step: step.rows for step in result.steps}
+        return {"dry_run": result.dry_run, **rows, **({"problems": result.problems} if result.problems else {})}
+
+    def restore(self, arguments: Mapping[str, Any], _actor: str, _report: Report) -> Mapping[str, object]:
+        """Restore one archive into its tables."""
+        return asdict(self.archives.restore(int(arguments["archive"])))
 
 
 def _check(finding: Finding) -> dict[str, object]:

@@ -146,3 +146,15 @@ class RestoredArchive:
     """Rows that were written; the others were there."""
     into: str
     """`tables`, the name of a schema, or a folder."""
+
+
+@record
+class SegmentGarbage:
+    """What `holdfast gc --segments` deleted, or would delete."""
+
+    files: int
+    """Files of the archive (WARC) that no page, version or task names."""
+    bytes: Int64
+    for_backups: int
+    """Further ones that a kept backup may name: they stay until those backups are deleted."""
+    dry_run: bool

@@ -34,6 +34,7 @@ from holdfast.retention.records import (
     RetentionResult,
     RetentionRule,
     RetentionStatus,
+    SegmentGarbage,
     StepResult,
 )
 from holdfast.settings import Retention
@@ -56,7 +57,7 @@ _WHAT: Final = {
     "images": ("images", "images on pages that no longer show them"),
     "webhooks": ("webhooks", "messages that were delivered or given up"),
     "audit": ("audit", "the audit log"),
-    "log": ("log", "the log of requests, by weeks; sums stay"),
+    "log": ("crawl_log", "the log of requests, by weeks; sums stay"),
     "transitions": ("history", "changes of the status of domains, but the last"),
     "claims": ("history", "claims that ended, never longer ago than the log begins"),
     "segments": ("content", "files of the archive (WARC) that no page needs that is kept"),
@@ -420,27 +421,54 @@ class RetentionService:
             segments.mark_deleted(connection, archive_id, name)
             yield
 
+    def collect_segments(
+        self, grace: timedelta, *, dry_run: bool = False, watch: Callable[[int], None] = lambda _: None
+    ) -> SegmentGarbage:
+        """Delete files of the archive (WARC) of this machine that no page, version or task names, without an archive.
+
+        Only those older than `grace` that hold no body of a segment that stays; one that a kept backup may name stays, too.
+        """
+        with self._session() as connection:
+            if not archives.try_lock(connection):
+                raise UnderWay("Retention runs on this store; collect when it has ended.")
+            try:
+                old = self._unneeded(connection, segments.named(connection), grace)
+                free = backups.deletable(connection, manifest.SEGMENT, list(old), dry_run=dry_run)
+                sizes = {name: path.stat().st_size for name, path in old.items() if name in free}
+                for number, name in enumerate(() if dry_run else sizes, 1):
+                    with _reporting(old[name]):
+                        old[name].unlink(missing_ok=True)
+                        _sync_folder(old[name].parent)
+                    segments.forget_originals(connection, name)
+                    watch(number)
+                if not dry_run:
+                    backups.forget_unnamed(connection, manifest.SEGMENT, list(sizes))
+            finally:
+                archives.unlock(connection)
+        return SegmentGarbage(len(sizes), sum(sizes.values()), len(old) - len(sizes), dry_run)
+
     def _old_segments(self, connection: Connection, kept: timedelta) -> dict[str, Path]:
-        """Return the segments of this machine that nothing needs and that are not archived yet, by name."""
+        """Return the segments of this machine that no page needs that is kept, and that are not archived yet, by name."""
+        needed = segments.needed(connection, kept) | set(manifest.archived_segments(connection))
+        return self._unneeded(connection, needed, kept)
+
+    def _unneeded(self, connection: Connection, needed: set[str], age: timedelta) -> dict[str, Path]:
+        """Return the segments of this machine that are older than `age` and not needed, without those that hold bodies of others."""
         there = self._closed_segments()
-        archived = manifest.archived_segments(connection)
         began = {safe_name(name): at for name, at in segments.writers(connection).items()}
-        oldest_needed = datetime.now(UTC) - kept
-        needed = segments.needed(connection, kept)
+        oldest = datetime.now(UTC) - age
         old = {}
         for name, path in there.items():
-            if name in archived or name in needed:
+            if name in needed:
                 continue
             changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
             writer = began.get(path.parent.name)
-            if changed < oldest_needed and (writer is None or changed < writer):
+            if changed < oldest and (writer is None or changed < writer):
                 old[name] = path
-        # Bodies of records in segments that stay.
-        staying = [name for name in there if name not in old and name not in archived]
-        staying_folders = {name.partition("/")[0] for name in old}
-        asked = [name for name in staying if name.partition("/")[0] in staying_folders]
-        known = segments.known_originals(connection, asked)
-        for name in asked if old else ():
+        folders = {path.parent for path in old.values()}
+        staying = [name for name, path in there.items() if name not in old and path.parent in folders]
+        known = segments.known_originals(connection, staying)
+        for name in staying:
             if name not in known:
                 with _reporting(there[name]):
                     known[name] = reader.originals(there[name])

@@ -33,8 +33,8 @@ class Retention(ObjectStoreOptions):
 
     schedule: _Schedule = Field(
         default=None,
-        description="When retention runs by itself, as five fields of cron and perhaps a time zone (`0 3 * * * Europe/Berlin`), or an "
-        "interval; not set = never, only by `holdfast retention run`.",
+        description="When retention runs by itself: five fields of cron, perhaps with a time zone (`0 3 * * *` is three in the morning, "
+        "UTC), or an interval; not set = never, only by `holdfast retention run`.",
     )
     frontier_completed: Duration = Field(
         default=7 * _DAY,
@@ -54,7 +54,7 @@ class Retention(ObjectStoreOptions):
     versions: Duration = Field(
         default=90 * _DAY, description="How long an earlier version of a page is kept after it was replaced."
     )
-    log: Duration = Field(
+    crawl_log: Duration = Field(
         default=90 * _DAY,
         description="How long the log of requests is kept, week by week; its sums are kept for ever.",
     )
@@ -92,7 +92,7 @@ class Retention(ObjectStoreOptions):
     def periods(self) -> dict[str, timedelta]:
         """The periods by name, without those that are for ever."""
         names = (
-            *("frontier_completed", "frontier_failed", "pages", "content", "versions", "log", "tasks"),
+            *("frontier_completed", "frontier_failed", "pages", "content", "versions", "crawl_log", "tasks"),
             *("history", "audit", "webhooks", "images"),
         )
         return {name: value for name in names if (value := getattr(self, name))}

@@ -184,7 +184,7 @@ def test_a_job_that_may_go_on_by_itself_keeps_its_rows(shop: JobStore, kept: Kep
 def test_periods_count_from_the_end_of_the_job(shop: JobStore, kept: Kept) -> None:
     """All of it was fetched a hundred days ago; the job has ended just now."""
     shop.connection.execute("UPDATE crawl_jobs SET ended_at = now() - interval '8 days' WHERE id = %s", (shop.job_id,))
-    kept.service(versions="0", log="0").run()
+    kept.service(versions="0", crawl_log="0").run()
     assert counts(shop.connection, shop.job_id, "url_frontier", "crawled_pages", "page_texts") == {
         "url_frontier": 5,
         "crawled_pages": 4,
@@ -250,7 +250,7 @@ def test_a_job_that_is_begun_meanwhile_keeps_the_rest(
 
     monkeypatch.setattr("holdfast.failpoints.reach", begin)
     before = counts(shop.connection, shop.job_id, "url_frontier", "crawled_pages", "page_texts")
-    assert kept.service(log="0").run().problems == []
+    assert kept.service(crawl_log="0").run().problems == []
     assert counts(shop.connection, shop.job_id, "url_frontier", "crawled_pages", "page_texts") == before
     assert kept.archives.listing() == []
 

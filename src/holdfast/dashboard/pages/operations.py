@@ -1,4 +1,4 @@
-"""Operations: long work in the background, its progress and its result; and the form that starts a verification."""
+"""Operations: long work in the background, its progress and its result; and the forms that start a verification and retention."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,7 +14,7 @@ from holdfast.dashboard.live import Parameters, id_of, live_view
 from holdfast.dashboard.rendering import Context
 from holdfast.dashboard.route import page_router
 from holdfast.db.keyset_pagination import Page
-from holdfast.operations.handlers import VERIFY
+from holdfast.operations.handlers import RETENTION, VERIFY
 from holdfast.operations.records import Operation
 from holdfast.operations.service import STATES
 
@@ -60,6 +60,14 @@ def verify(context: Context, request: Request, services: Services) -> Response:
     arguments = {"archive": read_form(request).flag("archive")}
     asked = services.operations.ask(VERIFY, arguments, actor=context.caller.name)
     return context.redirect(f"/operations/{asked.id}", f"The verification is operation {asked.id}.")
+
+
+@router.post("/operations/retention")
+def run_retention(context: Context, request: Request, services: Services) -> Response:
+    """Start a run of retention."""
+    arguments = {"dry_run": read_form(request).flag("dry_run")}
+    asked = services.operations.ask(RETENTION, arguments, actor=context.caller.name)
+    return context.redirect(f"/operations/{asked.id}", f"The run of retention is operation {asked.id}.")
 
 
 @router.get("/operations/{id}")

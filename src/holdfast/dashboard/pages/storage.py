@@ -1,4 +1,5 @@
-"""Storage: what the database and the folders of the server's machine take, how much room is left, and the last operations."""
+"""Storage: what the database and the folders of the server's machine take, how much room is left, how fast they grow, what is
+kept how long, and the last operations."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -29,7 +30,7 @@ VIEW: Final = live_view(
 
 @router.get("/storage")
 def storage(context: Context, services: Services) -> Response:
-    """The storage report, facts about the database, and a form that verifies the store."""
+    """The storage report with its trend, facts about the database, retention, and forms that verify the store and run retention."""
     revision, needed = database_admin.revisions(services.database)
     return context.page(
         "storage/page.html",
@@ -37,5 +38,6 @@ def storage(context: Context, services: Services) -> Response:
         revision=revision,
         needed=needed,
         is_bundled=services.settings.database_url is None,
+        retention=services.retention.status(),
         live=VIEW.address({}),
     )

@@ -17,7 +17,7 @@ from holdfast.retention.queries import chunks
 from holdfast.retention.queries.chunks import Column
 
 STEP: Final = "log"
-"""The kind of its archives, and the setting with its period."""
+"""The kind of its archives."""
 BLOCKS: Final = 2_048
 """Blocks of a partition in a file of its archive: 16 MB, about 100 000 rows."""
 LOCK_WAIT: Final = timedelta(seconds=2)

@@ -1,4 +1,4 @@
-"""SQL of the step of retention that moves files of the WARC archive, and of files that nothing names.
+"""SQL of the step of retention that moves files of the WARC archive.
 
 The rule: a segment stays while a page of a live job, a page of a job that ended lately, a task or a record of such a segment needs it. Its
 file stays while a kept backup may name it.
@@ -22,6 +22,13 @@ UNION SELECT archive_segment FROM page_parses WHERE job_id NOT IN (SELECT id FRO
 UNION SELECT archive_segment FROM crawl_tasks WHERE archive_segment IS NOT NULL
 UNION SELECT source FROM archives WHERE kind = 'segment' AND kept_until > clock_timestamp()
 """
+_NAMED: Final = """
+SELECT archive_segment FROM crawled_pages WHERE archive_segment IS NOT NULL
+UNION SELECT archive_segment FROM page_versions WHERE archive_segment IS NOT NULL
+UNION SELECT archive_segment FROM page_parses
+UNION SELECT archive_segment FROM crawl_tasks WHERE archive_segment IS NOT NULL
+UNION SELECT source FROM archives WHERE kind = 'segment' AND (deleted_at IS NULL OR kept_until > clock_timestamp())
+"""
 # A worker refers only to bodies that it has stored in its present life.
 _WRITERS: Final = """
 SELECT name, started_at FROM workers WHERE ended_at IS NULL AND heartbeat_at > clock_timestamp() - interval '1 day'
@@ -38,11 +45,6 @@ _ARCHIVED: Final = """
 SELECT source, id, completed_at FROM archives WHERE kind = 'segment' AND state = 'complete' AND deleted_at IS NULL ORDER BY id
 """
 _DELETED: Final = "UPDATE archives SET deleted_at = clock_timestamp() WHERE id = %(archive)s"
-_NAMED_BY_NONE: Final = """
-INSERT INTO unnamed_files (kind, key) SELECT %(kind)s, unnest(%(keys)s::text[]) ON CONFLICT (kind, key) DO NOTHING
-"""
-_SINCE: Final = "SELECT key, since FROM unnamed_files WHERE kind = %(kind)s AND key = ANY(%(keys)s)"
-_NAMED: Final = "DELETE FROM unnamed_files WHERE kind = %(kind)s AND key = ANY(%(keys)s)"
 
 
 def needed(connection: psycopg.Connection, kept: timedelta) -> set[str]:
@@ -50,6 +52,13 @@ def needed(connection: psycopg.Connection, kept: timedelta) -> set[str]:
     with connection.transaction():
         connection.execute("SET LOCAL work_mem = '64MB'")
         return {row[0] for row in connection.execute(_NEEDED, {"kept": kept})}
+
+
+def named(connection: psycopg.Connection) -> set[str]:
+    """Return the segments that any page, version or task names, and those that retention will delete."""
+    with connection.transaction():
+        connection.execute("SET LOCAL work_mem = '64MB'")
+        return {row[0] for row in connection.execute(_NAMED)}
 
 
 def writers(connection: psycopg.Connection) -> dict[str, datetime]:
@@ -77,19 +86,12 @@ def to_delete(connection: psycopg.Connection) -> dict[str, tuple[int, datetime]]
     return {source: (archive, at) for source, archive, at in connection.execute(_ARCHIVED).fetchall()}
 
 
+def forget_originals(connection: psycopg.Connection, segment: str) -> None:
+    """Forget to which segments records of a segment refer that was deleted."""
+    connection.execute(_FORGET_ORIGINALS, {"segment": segment})
+
+
 def mark_deleted(connection: psycopg.Connection, archive_id: int, segment: str) -> None:
     """Note that the file of an archived segment was deleted."""
     connection.execute(_DELETED, {"archive": archive_id})
     connection.execute(_FORGET_ORIGINALS, {"segment": segment})
-
-
-def unnamed_since(connection: psycopg.Connection, kind: str, keys: Sequence[str]) -> dict[str, datetime]:
-    """Note that nothing in the store names these files, and return since when each is known to be so."""
-    values = {"kind": kind, "keys": list(keys)}
-    connection.execute(_NAMED_BY_NONE, values)
-    return dict(connection.execute(_SINCE, values).fetchall())
-
-
-def forget_unnamed(connection: psycopg.Connection, kind: str, keys: Sequence[str]) -> None:
-    """Forget files that were deleted, or that something names again."""
-    connection.execute(_NAMED, {"kind": kind, "keys": list(keys)})
