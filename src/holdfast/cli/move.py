@@ -100,9 +100,9 @@ def _destination(to: str, context: CommandContext) -> Destination:
         database = factories.database_at(settings, text)
         advice = "set HOLDFAST_DATABASE_URL to the address of that database"
         return Destination(lambda: database, redact(text), advice)
-    if "/" not in text and not text.startswith((".", "~")):
+    if "://" in text or ("/" not in text and not text.startswith((".", "~"))):  # not repeated: it may hold a password
         raise UsageError(
-            f"--to {text!r} is neither a URL (postgresql://…) nor `embedded` nor a folder (./{text} would be one)."
+            "What --to says is neither a URL (postgresql://…) nor `embedded` nor a folder (./NAME would be one)."
         )
     folder = Path(text).expanduser().absolute()
     unset = "unset HOLDFAST_DATABASE_URL and " if settings.database_url is not None else ""

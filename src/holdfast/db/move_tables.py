@@ -17,7 +17,6 @@ from holdfast.db.rows import by_name
 
 QUEUE: Final = "procrastinate"
 """The schema of the job queue."""
-PARTITIONED: Final = "crawl_log"
 
 _LEFT_OUT: Final = ("schema_version", "store_move", "document_deletions", "backup_following")
 """The revision, the move and how far backups follow its log are the database's own. Deletions of documents are for search indexes, which a

@@ -15,7 +15,7 @@ from psycopg import sql
 from holdfast.db import generation, migrate, move_tables
 from holdfast.db.connection import Database
 from holdfast.db.generation import Generation
-from holdfast.db.move_tables import PARTITIONED, QUEUE, SequenceValue, Table
+from holdfast.db.move_tables import QUEUE, SequenceValue, Table
 from holdfast.errors import Refused, StoreError
 
 _SCRATCH: Final = """
@@ -48,8 +48,8 @@ WHERE i.indrelid = ANY(%(tables)s::text[]::regclass[])
 ORDER BY 1 DESC
 """
 _PARTITIONS: Final = """
-SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = %(parent)s::regclass AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relispartition AND c.relkind IN ('r', 'p') AND n.nspname = current_schema() AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
 """
 _ALL: Final = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -130,7 +130,7 @@ def prepare(database: Database, connection: psycopg.Connection, *, move_id: str,
         for table in everything:
             connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
         _put_definitions_aside(connection)
-        for (name,) in connection.execute(_PARTITIONS, {"parent": PARTITIONED}).fetchall():
+        for (name,) in connection.execute(_PARTITIONS).fetchall():
             connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
         connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(everything)))
         connection.execute("DELETE FROM holdfast_move.copied")
@@ -169,7 +169,7 @@ def fill(
         if attach:
             connection.execute(
                 sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING DEFAULTS)").format(
-                    table.identifier, sql.Identifier(PARTITIONED)
+                    table.identifier, sql.Identifier(table.parent or "")
                 )
             )
         else:
@@ -178,7 +178,7 @@ def fill(
         if attach:
             connection.execute(
                 sql.SQL("ALTER TABLE {} ATTACH PARTITION {} {}").format(
-                    sql.Identifier(PARTITIONED), table.identifier, sql.SQL(table.bound or "")
+                    sql.Identifier(table.parent or ""), table.identifier, sql.SQL(table.bound or "")
                 )
             )
         connection.execute(

@@ -36,7 +36,10 @@ def test_a_move_is_planned_asked_for_and_done(
     monkeypatch.setenv("NEW_STORE", place.url)
     to = ("--to", "env:NEW_STORE")
     assert cli("db", "move").refused(2).startswith("Say where to: --to postgresql://")
-    assert cli("db", "move", "--to", "nowhere").refused(2).startswith("--to 'nowhere' is neither a URL")
+    for bad in ("nowhere", f"mysql://me:{CANARY}@db.example/x", f"host=db.example password={CANARY}"):
+        sentence = cli("db", "move", "--to", bad).refused(2)
+        assert sentence.startswith("What --to says is neither a URL")
+        assert CANARY not in sentence
     assert cli("db", "move", "--abandon").refused(5) == "This store does not move, so there is nothing to take back."
     plan = cli("db", "move", *to, "--dry-run")
     assert plan.code == 0, plan
