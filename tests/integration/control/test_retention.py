@@ -457,3 +457,39 @@ def test_tables_are_vacuumed_when_that_is_due(shop: JobStore, kept: Kept) -> Non
     shop.connection.execute("SELECT pg_stat_clear_snapshot()")
     assert int(str(shop.value(vacuumed))) > 50
     assert not kept.service().vacuum_if_due()
+
+
+# Garbage and backups ------------------------------------------------------------------------------------------------------
+
+
+def test_gc_deletes_segments_that_nothing_names_but_not_those_of_a_backup(shop: JobStore, kept: Kept) -> None:
+    before = old_files(kept)
+    assert kept.service().collect_segments(DAY).files == 0, "a page names each"
+    shop.connection.execute("DELETE FROM page_versions WHERE job_id = %s", (shop.job_id,))
+    shop.connection.execute("DELETE FROM crawled_pages WHERE job_id = %s", (shop.job_id,))
+    gone = {name for name in before if name.startswith("w-shop/")}
+    shop.connection.execute(
+        "INSERT INTO backups (generation, kind, state, place, ended_at) VALUES (1, 'full', 'complete', '/b', now())"
+    )
+    found = kept.service().collect_segments(DAY)
+    assert (found.files, found.for_backups) == (0, 2)
+    assert in_archive(kept) == before.keys()
+    shop.connection.execute("UPDATE backups SET started_at = clock_timestamp()")
+    assert kept.service().collect_segments(DAY, dry_run=True).files == 2
+    assert in_archive(kept) == before.keys()
+    assert kept.service().collect_segments(DAY).bytes == sum(len(before[name]) for name in gone)
+    assert in_archive(kept) == before.keys() - gone
+    assert shop.value("SELECT count(*) FROM unnamed_files") == 0
+
+
+def test_a_worker_that_runs_keeps_its_segments(shop: JobStore, kept: Kept) -> None:
+    """It may refer to a body that it has stored in its present life, however old."""
+    before = old_files(kept)
+    shop.connection.execute(
+        "INSERT INTO workers (name, host, pid, started_at) VALUES ('w-shop', 'h', 1, now() - interval '200 days')"
+    )
+    kept.service().run()
+    assert in_archive(kept) == before.keys()
+    shop.connection.execute("UPDATE workers SET started_at = now()")
+    kept.service().run()
+    assert in_archive(kept) == {name for name in before if name.startswith("w-live/")}

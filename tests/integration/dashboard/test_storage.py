@@ -22,3 +22,28 @@ def test_a_verification_is_started_here(api: Api, ada: Browser) -> None:
     assert page.path == f"/operations/{asked.id}"
     assert asked.arguments == {"archive": True}
     assert "verify waiting requested" in ada.get("/storage").words
+
+
+def test_the_trend_is_shown(api: Api, rita: Browser) -> None:
+    with api.services.database.session() as connection:
+        connection.execute(
+            """INSERT INTO storage_days (day, kind, name, rows, bytes)
+               SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date - n, kind, name, 7, 90000000 - n * growth FROM generate_series(0, 5) n,
+               (VALUES ('database', '', 3000000), ('table', 'crawl_log', 1500000), ('domain', 'big.example', 4000000))
+               v (kind, name, growth)"""
+        )
+    page = rita.get("/storage")
+    assert "+3.0 MB a day" in page.words
+    assert "+1.5 MB" in page.words
+    assert "big.example 7 90.0 MB +4.0 MB" in page.words
+    assert "Database, day by day" in page.words
+
+
+def test_retention_is_shown_and_run_here(api: Api, ada: Browser, rita: Browser) -> None:
+    words = rita.get("/storage").words
+    assert "Runs only when it is asked to; retention.schedule changes that." in words
+    assert "the audit log 365 d retention.audit" in words
+    page = ada.send("/storage", "/operations/retention", dry_run="on")
+    (asked,) = api.services.operations.listing()
+    assert page.path == f"/operations/{asked.id}"
+    assert (asked.kind, asked.arguments) == ("retention", {"dry_run": True})

@@ -1,0 +1,55 @@
+"""Retention and archives over the API: what is kept, a run and a restore in the background."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast import factories
+from holdfast.db.connection import Database
+from holdfast.model.auth import Role
+from holdfast.operations.service import OperationRunner
+from tests.support.aged import JobStore, crawl_site, end_job, let_pass
+from tests.support.api import serving, settings
+from tests.support.factories import Store
+from tests.support.invariants import assert_invariants
+
+
+def test_a_run_and_a_restore(database: Database, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shop = JobStore(store.connection, store.new_job("shop"))
+    crawl_site(database, shop, tmp_path / "data" / "archive", "shop.example", rounds=2)
+    end_job(store.connection, shop.job_id)
+    let_pass(store.connection, timedelta(days=100))
+    ours = settings(tmp_path)
+    handlers = factories.operation_handlers(ours, database).by_kind()
+    runner = OperationRunner(database, handlers)
+    with serving(database, ours) as api:
+        ada = api.client(api.key(Role.ADMIN))
+        before = ada.get("/api/retention").json()
+        assert (before["schedule"], before["archives"], before["log_begins_at"]) == (None, [], None)
+        assert {rule["step"]: rule["kept"] for rule in before["rules"]}["pages"] == 90 * 86_400
+
+        asked = ada.post("/api/admin/retention", json={"dry_run": True})
+        assert asked.status_code == 202
+        assert runner.work()
+        done = ada.get(asked.headers["Location"]).json()
+        assert (done["result"]["pages"], done["result"]["dry_run"]) == (4, True)
+        asked = ada.post("/api/admin/retention")
+        assert runner.work()
+        assert ada.get(asked.headers["Location"]).json()["result"]["pages"] == 4
+        assert store.value("SELECT count(*) FROM crawled_pages") == 0
+
+        first = ada.get("/api/archives", params={"kind": "pages", "limit": 1}).json()
+        (pages,) = first["items"]
+        assert (pages["job"], pages["state"]) == ("shop", "complete")
+        files = ada.get(f"/api/archives/{pages['id']}").json()["files"]
+        assert {file["table_name"]: file["rows"] for file in files}["crawled_pages"] == 4
+        assert ada.get("/api/archives/999").status_code == 404
+        asked = ada.post(f"/api/admin/archives/{pages['id']}/restore")
+        assert asked.status_code == 202
+        assert runner.work()
+        assert ada.get(asked.headers["Location"]).json()["state"] == "done"
+        assert store.value("SELECT count(*) FROM crawled_pages") == 4
+        assert ada.get("/api/archives", params={"state": "restored"}).json()["items"][0]["id"] == pages["id"]
+    assert_invariants(store.connection)
