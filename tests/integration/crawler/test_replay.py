@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from holdfast import factories
 from holdfast.db import claims
-from holdfast.errors import UsageError
+from holdfast.errors import NotFound, UsageError
+from holdfast.operations.handlers import REBUILD_COUNTERS, REPLAY
+from holdfast.operations.service import ASKED_AT
 from holdfast.replay import queries
 from holdfast.replay.records import ReplayMode
 from holdfast.replay.service import ReplayRequest, ReplayService
@@ -187,3 +190,26 @@ def counters(crawls: Crawls) -> list[tuple[Any, ...]]:
         ),
         *crawls.rows("SELECT id, pages_crawled, errors FROM crawl_runs ORDER BY id"),
     ]
+
+
+def test_operations_replay_and_rebuild(crawled: Crawls, pages: Pages) -> None:
+    handlers = factories.operation_handlers(crawled.settings, crawled.database).by_kind()
+    service = ReplayService(crawled.database)
+    job = crawled.value("SELECT id FROM crawl_jobs WHERE name = 'one'")
+    arguments = service.arguments(ReplayRequest(ReplayMode.FETCH, "one"))
+    assert arguments == {"mode": "fetch", "job": job, "domain": None, "parser": None}
+    asked_at = crawled.value("SELECT clock_timestamp()").isoformat()
+    seen: list[object] = []
+    counted = handlers[REPLAY]({**arguments, "dry_run": True, ASKED_AT: asked_at}, "test", seen.append)
+    assert (counted["pages"], counted["dry_run"]) == (ALL, True)
+    done = handlers[REPLAY]({**arguments, ASKED_AT: asked_at}, "test", seen.append)
+    assert (done["pages"], done["as_of"], seen[-1]) == (ALL, asked_at, {"looked_at": ALL, "pages": ALL})
+    assert json.dumps(done)
+    assert handlers[REPLAY]({**arguments, ASKED_AT: asked_at}, "test", seen.append)["waiting"] == ALL, "a second run"
+    with pytest.raises(NotFound):
+        service.arguments(ReplayRequest(ReplayMode.FETCH, "none"))
+    crawled.connection.execute("UPDATE domains SET pages_crawled = 0")
+    rebuilt = handlers[REBUILD_COUNTERS]({"domain": None, "dry_run": False, ASKED_AT: asked_at}, "test", seen.append)
+    assert (rebuilt["changed"], rebuilt["held"]) == (2, [])
+    assert json.dumps(rebuilt)
+    crawled.verify()
