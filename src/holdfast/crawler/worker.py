@@ -486,7 +486,9 @@ class Worker:
         """Pause fetching while a disk of this machine has too little room, and resume it by itself."""
         writer = self.context.batch_writer
         full = await asyncio.to_thread(self._disks.look)
-        if full is not None and not self._stop.is_set():
+        if self._stop.is_set():
+            return  # `stop` has ended the pause
+        if full is not None:
             if not self._paused_by_disk:
                 log.error("%s; it goes on when there is more room", full.text)
             writer.pause(full)

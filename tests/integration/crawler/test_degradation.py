@@ -50,17 +50,21 @@ def test_the_api_and_the_dashboard_answer_when_all_workers_have_died(crawls: Cra
 
 
 def test_a_schema_that_an_old_worker_cannot_write_marks_no_page(crawls: Crawls) -> None:
+    """A newer schema wants of each page what this worker does not know; the failure of a page it would take."""
     with Pages() as pages:
         site(pages)
         job = crawls.begin(pages.url(), delay=0.1).job
         with crawls.worker(job) as worker:
             wait_for(lambda: crawls.total() > 2, "pages")
             with crawls.connection.transaction():
-                crawls.connection.execute("ALTER TABLE crawled_pages RENAME COLUMN title TO heading")
+                crawls.connection.execute("ALTER TABLE crawled_pages ADD COLUMN heading text")
+                crawls.connection.execute(
+                    "ALTER TABLE crawled_pages ADD CONSTRAINT wants_more CHECK (heading IS NOT NULL) NOT VALID"
+                )
                 crawls.connection.execute("UPDATE schema_version SET version_num = '9999'")
             with pytest.raises(ClaimLost, match="is at revision 9999, newer than this Holdfast"):
                 worker.end()
-        crawls.connection.execute("ALTER TABLE crawled_pages RENAME COLUMN heading TO title")
+        crawls.connection.execute("ALTER TABLE crawled_pages DROP COLUMN heading")
         states = {state for state, _ in crawls.frontier().values()}
         assert states == {"done", "waiting"}
         assert crawls.value("SELECT count(*) FROM crawl_log WHERE outcome <> 'ok'") == 0
