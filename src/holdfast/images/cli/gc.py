@@ -64,7 +64,8 @@ def gc(
         )
     if waiting := found.for_backups + (collected.for_backups if collected else 0):
         output.print_line(
-            f"{pluralize(waiting, 'file')} more: a kept backup may name them and has no copy, so they stay until it is deleted (`holdfast backup list`)."
+            f"{pluralize(waiting, 'file')} more: a kept backup may name them and has no copy, so they stay until it is deleted "
+            "(`holdfast backup list`)."
         )
 
 
