@@ -24,9 +24,14 @@ _SOME: Final = 1_001
 """Pages that are looked at for the jobs that link to a target."""
 _NEWER_JOBS: Final = 20
 
-_NEWEST: Final = """
-SELECT j.id, j.name FROM crawl_jobs j WHERE j.deleted_at IS NULL AND EXISTS (SELECT FROM page_links p WHERE p.job_id = j.id)
-ORDER BY j.id DESC LIMIT 1
+# From one job to the next in the index: a subquery for each of many jobs would read all pages for each that has none.
+_NEWER: Final = """
+WITH RECURSIVE recording AS (
+    (SELECT job_id FROM page_links WHERE job_id > %(job)s ORDER BY job_id DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT p.job_id FROM page_links p WHERE p.job_id < r.job_id AND p.job_id > %(job)s ORDER BY p.job_id DESC LIMIT 1)
+    FROM recording r WHERE r.job_id IS NOT NULL)
+SELECT j.id, j.name FROM recording r JOIN crawl_jobs j ON j.id = r.job_id WHERE j.deleted_at IS NULL ORDER BY j.id DESC LIMIT %(limit)s
 """
 # Up to a number of pages, by whatever way the planner finds them: a million may link to the first page of their site.
 _JOBS_OF_SOME: Final = """
@@ -34,10 +39,6 @@ SELECT job_id, count(*) FROM (SELECT job_id FROM page_links WHERE targets @> ARR
 """
 _NEWEST_OF: Final = """
 SELECT id, name FROM crawl_jobs WHERE id = ANY(%(jobs)s::bigint[]) AND deleted_at IS NULL ORDER BY id DESC LIMIT 1
-"""
-_NEWER: Final = """
-SELECT j.id, j.name FROM crawl_jobs j
-WHERE j.id > %(job)s AND j.deleted_at IS NULL AND EXISTS (SELECT FROM page_links p WHERE p.job_id = j.id) ORDER BY j.id DESC LIMIT %(limit)s
 """
 _IS_LINKING: Final = (
     "SELECT EXISTS (SELECT FROM page_links p WHERE p.job_id = %(job)s AND p.targets @> ARRAY[%(number)s::bigint])"
@@ -189,7 +190,7 @@ class UrlName(NamedTuple):
 
 def newest_job(connection: psycopg.Connection) -> tuple[int, str] | None:
     """Return id and name of the newest job that has recorded links."""
-    row = connection.execute(_NEWEST).fetchone()
+    row = connection.execute(_NEWER, {"job": 0, "limit": 1}).fetchone()
     return None if row is None else (row[0], row[1])
 
 
@@ -375,11 +376,8 @@ def export_pages(
 
 def jobs_with_links(connection: psycopg.Connection) -> list[tuple[int, str]]:
     """Return ids and names of the jobs that have recorded links."""
-    query = """
-        SELECT j.id, j.name FROM crawl_jobs j WHERE j.deleted_at IS NULL AND EXISTS (SELECT FROM page_links p WHERE p.job_id = j.id)
-        ORDER BY j.id
-    """
-    return [(row[0], row[1]) for row in connection.execute(query)]
+    rows = connection.execute(_NEWER, {"job": 0, "limit": None})
+    return sorted((row[0], row[1]) for row in rows)
 
 
 def _pages(connection: psycopg.Connection, query: str, parameters: dict[str, Any]) -> list[StoredPage]:
