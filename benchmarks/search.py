@@ -360,7 +360,7 @@ class Searches:
         """A common word in a part of the documents."""
         value: Any = {
             "domain": f"site-{search_data.domain_of(self._chance.choice((20, self.number())))}.example",
-            "job": f"job-{self._chance.randint(2, search_data.JOBS)}",
+            "job": f"job-{self._chance.randint(3, search_data.JOBS)}",  # 1 and 2 are the standing jobs
             "language": self._code,
             "kind": self._chance.choice(search_data.KINDS),
             "since": search_data.BEGIN + timedelta(days=self._chance.randint(0, 270)),

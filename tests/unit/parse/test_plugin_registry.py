@@ -30,6 +30,7 @@ def test_the_built_in_parsers_are_there() -> None:
     registry = discover()
     assert {name for name, source in registry.sources.items() if source.kind is SourceKind.BUILT_IN} == {
         "generic",
+        "main-text",
         "markdown",
         "product",
     }
@@ -116,7 +117,7 @@ def test_an_unknown_parser_is_told_with_what_there_is() -> None:
     failed = registry.find("ama\nzon")
     assert isinstance(failed, ParseFailed)
     assert failed.kind is FailureKind.UNKNOWN_PARSER
-    assert failed.reason.startswith("no parser is called 'ama zon'; there are: generic, markdown, product")
+    assert failed.reason.startswith("no parser is called 'ama zon'; there are: generic, main-text, markdown, product")
 
 
 class Right:
