@@ -168,11 +168,11 @@ def _backup_failed(alert: Alert) -> AlertText:
     why = str(alert.details.get("why") or "")
     if alert.subject == "backup":
         return AlertText(
-            f"The last backup failed: {why}",
+            f"The last backup failed: {why or 'it is not known why.'}",
             "`holdfast backup` makes one when the cause is gone; `holdfast backup list` shows them.",
         )
     return AlertText(
-        f"The log between backups is not kept: {why}",
+        f"The log between backups is not kept: {why or 'it is not known why.'}",
         "Look at the disk of the backups (backup.folder); `holdfast backup list` shows which seconds can be restored.",
     )
 

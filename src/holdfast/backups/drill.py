@@ -4,7 +4,6 @@ The rule: nothing of the store in use is touched, and a line that could not be c
 backups.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -42,8 +41,11 @@ _PAGES: Final = (
 Progress = Callable[[Check], None]
 
 
-def run(restorer: Restorer, plan: Plan, folder: Path, images: ImageStore | None, tell: Progress) -> Drill:
-    """Do the drill with a scratch store in `folder`; `tell` gets each line when it is checked. `images`: their store, if not copied."""
+def run(
+    restorer: Restorer, plan: Plan, folder: Path, images: ImageStore | None, tell: Progress, *, has_key: bool
+) -> Drill:
+    """Do the drill with a scratch store in `folder`; `tell` gets each line when it is checked. `images`: their store, if not copied;
+    `has_key`: the key of secrets is known outside of the backup."""
     at = datetime.now(UTC)
     checks: list[Check] = []
 
@@ -60,7 +62,7 @@ def run(restorer: Restorer, plan: Plan, folder: Path, images: ImageStore | None,
     begun = time.monotonic()
     try:
         with restorer.scratch(plan, folder) as (data, recovered):
-            _restored(restorer, plan, data, recovered, images, check, begun)
+            _restored(restorer, plan, data, recovered, images, check, begun, has_key=has_key)
     except (HoldfastError, OSError) as problem:
         check("Restore the database into a scratch place", begun, False, str(problem))
     begun = time.monotonic()
@@ -82,6 +84,8 @@ def _restored(
     images: ImageStore | None,
     check: Callable[[str, float, bool, str], None],
     begun: float,
+    *,
+    has_key: bool,
 ) -> None:
     as_of = recovered.last_change
     second = "unknown" if as_of is None else f"{as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -110,15 +114,11 @@ def _restored(
     check("What was visited is known", begun, strays == 0, text)
 
     begun = time.monotonic()
-    keys = (
-        plan.backup.keys
-        or (restorer.repository.folder.parent / "secret.key").exists()
-        or "HOLDFAST_SECRET_KEY" in os.environ
-    )
+    keys = plan.backup.keys or has_key
     text = (
-        "They are in the backup or beside it."
+        "They are in the backup, in the data folder or in the settings."
         if keys
-        else "No secret key is in the backup or beside it: if secrets are stored, keep it apart."
+        else "There is none; if secrets are stored, they cannot be opened without it."
     )
     check("The keys of secrets can be found", begun, True, text)
 
@@ -164,10 +164,13 @@ def _judged(findings: Sequence[Finding]) -> tuple[bool, str]:
 @contextmanager
 def _served(data: Path) -> Iterator[tuple[str, int] | str]:
     """The API and dashboard on a restored store: their address, or why they do not start."""
-    kept = ("HOLDFAST_DATABASE_URL", "HOLDFAST_SERVER", "HOLDFAST_DATA", "HOLDFAST_BACKUP_DAILY")
-    environment = {name: value for name, value in os.environ.items() if name not in kept}
+    # Not the store of the settings, and no backups of the scratch one.
+    others = ("HOLDFAST_DATABASE_URL", "HOLDFAST_SERVER", "HOLDFAST_DATA", "HOLDFAST_BACKUP_DAILY")
+    unset = [word for name in others for word in ("-u", name)]
     # `-P`: no module is imported from the current folder, which may belong to another user.
     command = [
+        "env",
+        *unset,
         sys.executable,
         "-P",
         "-m",
@@ -183,7 +186,7 @@ def _served(data: Path) -> Iterator[tuple[str, int] | str]:
     log = data / "serve.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, env=environment, cwd=data, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            command, cwd=data, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
     try:
         yield _await_address(process, log)

@@ -59,7 +59,7 @@ class BackupReport:
     daily: bool
     """Whether the background makes a backup each day (`backup.daily`)."""
     at: str
-    """When, in UTC (`backup.at`)."""
+    """When, in UTC (`backup.daily_at`)."""
     keep: int
     """How many are kept at least (`backup.keep`)."""
     folder: str

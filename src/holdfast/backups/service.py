@@ -5,7 +5,6 @@ its name only when all of it is on disk. One process makes or deletes backups at
 """
 
 import hashlib
-import os
 import shutil
 import subprocess
 import time
@@ -36,6 +35,7 @@ from holdfast.backups.repository import (
 from holdfast.db import audit, embedded, generation, migrate
 from holdfast.db.connection import Connection, Database, libpq_environment
 from holdfast.db.embedded import binaries, physical
+from holdfast.db.embedded.os_user import ENVIRONMENT
 from holdfast.db.embedded.process import Server
 from holdfast.errors import HoldfastError, NotFound, Refused, StoreError
 from holdfast.settings import Backup as BackupSettings
@@ -70,6 +70,8 @@ class BackupService:
     server: Callable[[], Server | None]
     """The bundled server; None: the database is a shared server's, which is dumped."""
     shared: bool = False
+    key_is_set: bool = False
+    """Whether the key of secrets is in the settings, and not in a file of the data folder."""
 
     @classmethod
     def of(cls, settings: Settings, database: Database, images: ImageStore) -> "BackupService":
@@ -77,7 +79,9 @@ class BackupService:
         data = settings.data
         shared = settings.database_url is not None
         server = (lambda: None) if shared else partial(_running, data)
-        return cls(database, settings.backup, data, data / "archive", images, server, shared)
+        return cls(
+            database, settings.backup, data, data / "archive", images, server, shared, settings.secret_key is not None
+        )
 
     @property
     def folder(self) -> Path:
@@ -96,7 +100,7 @@ class BackupService:
             found = queries.listing(connection)
             following = queries.following(connection)
         one = self.settings
-        return BackupReport(found, following, one.daily, one.at, one.keep, str(self.folder))
+        return BackupReport(found, following, one.daily, one.daily_at, one.keep, str(self.folder))
 
     # Make
 
@@ -347,7 +351,8 @@ class BackupService:
         """Run the recovery testing checklist; `tell` gets each line when it is checked."""
         from holdfast.backups import drill
 
-        done = drill.run(restorer, plan, scratch, self.images, tell)
+        has_key = self.key_is_set or (self.data / "secret.key").exists()
+        done = drill.run(restorer, plan, scratch, self.images, tell, has_key=has_key)
         if done.ok:
             with self.database.session() as connection:
                 queries.mark_verified(connection, [str(restorer.repository.path(one)) for one in plan.chain])
@@ -367,7 +372,7 @@ class BackupService:
             last, failed, now = queries.last_attempt(connection)
         if failed is not None and now - failed < RETRY_AFTER and (last is None or failed > last):
             return False
-        return wanted or last is None or last < last_time_of(self.settings.at, now)
+        return wanted or last is None or last < last_time_of(self.settings.daily_at, now)
 
     def make_daily(self) -> Backup:
         """Make the daily backup: incremental, and every so often a full one."""
@@ -412,4 +417,4 @@ def _running(data: Path) -> Server:
 
 def environment_of(database: Database) -> Mapping[str, str]:
     """The address of a database as variables, for programs of PostgreSQL."""
-    return {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", **libpq_environment(database.url)}
+    return {**ENVIRONMENT, **libpq_environment(database.url)}

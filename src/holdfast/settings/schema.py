@@ -300,6 +300,10 @@ def _time_of_day(text: str) -> str:
     return text
 
 
+_as_folder = folder
+"""Under a name that no field has."""
+
+
 class Backup(Group):
     """Backups of the store."""
 
@@ -308,10 +312,10 @@ class Backup(Group):
         description="`serve` and `background` make a backup each day, and keep the log of the bundled server between backups, so that "
         "any second can be restored.",
     )
-    at: Annotated[str, AfterValidator(_time_of_day)] = Field(
+    daily_at: Annotated[str, AfterValidator(_time_of_day)] = Field(
         default="03:00", description="The time of day (UTC) of the daily backup."
     )
-    folder: Annotated[Path | None, BeforeValidator(folder)] = Field(
+    folder: Annotated[Path | None, BeforeValidator(_as_folder)] = Field(
         default=None,
         description="The folder of backups, better on another disk; not set = `backups` in `data`.",
     )

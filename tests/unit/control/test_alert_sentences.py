@@ -43,6 +43,11 @@ WORDS = {
         "Only 1 of 4 proxies are active in the pool of shop.example.",
         "holdfast proxies assign shop.example",
     ),
+    Kind.BACKUP_FAILED: (
+        alert(Kind.BACKUP_FAILED, 75, "log", why="The log cannot be copied: no space."),
+        "The log between backups is not kept: The log cannot be copied: no space.",
+        "backup.folder",
+    ),
     Kind.PROXIES_FAIL: (
         alert(Kind.PROXIES_FAIL, 0.4, "shop.example", requests=100, refused=30, failed=10),
         "40% of the requests through the proxies of shop.example fail: of 100 requests the site refused 30, and 10 failed in the proxy.",
