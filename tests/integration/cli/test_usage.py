@@ -58,6 +58,10 @@ COMMANDS = [
     ["domain-unblock"],
     ["top-domains"],
     ["recalculate-priorities"],
+    ["replay"],
+    *(["rebuild", name] for name in ("counters", "search")),
+    ["segments"],
+    *(["segments", name] for name in ("list", "upload", "lost")),
     *(["domains", name] for name in ("status", "info", "set", "reset", "unblock", "top", "priorities")),
     *(
         ["links", name]
@@ -155,7 +159,7 @@ def test_the_help_shows_everyday_commands_first_and_each_command_once_on_a_line_
     assert set(ALIASES) <= set(re.findall(r"[a-z-]+", text))
     assert text.index("crawl") < text.index("--data")
     assert max(map(len, text.splitlines())) <= 80
-    assert len(text.splitlines()) < 70
+    assert len(text.splitlines()) - len(shown) < 33, "besides a line for each command"
 
 
 def test_a_command_of_domains_has_one_implementation_under_two_names(bare_cli: Cli) -> None:
