@@ -62,6 +62,8 @@ class ArchiveWriter:
         self._ids = warc.record_ids()
         self._open: segment_file.OpenSegment | None = None
         self._known_bodies: OrderedDict[bytes, ArchiveRef] = OrderedDict()
+        self.written = 0
+        """Bytes that were appended so far."""
         self._unsynced_bodies: list[ArchiveRef] = []
         """Bodies to add to `_known_bodies` after the next sync."""
         segment_file.make_folder(self._root)
@@ -103,7 +105,9 @@ class ArchiveWriter:
                 new.append(ref)
             parts += (request, response, metadata)
             at += len(request) + len(response) + len(metadata)
-        self._open.write(b"".join(parts))
+        data = b"".join(parts)
+        self._open.write(data)
+        self.written += len(data)
         self._unsynced_bodies += new
         return refs
 

@@ -544,6 +544,7 @@ class BatchWriter:
                     continue
                 if self._segments is None:
                     self._segments = self._open_archive(None if self._uploader is None else self._announce_segment)
+                before = self._segments.written
                 refs = self._segments.append([exchange for _, exchange in exchanges])
                 self._segments.sync()
             except OSError as problem:
@@ -555,7 +556,7 @@ class BatchWriter:
             else:
                 self._end_problem()
                 if self._uploader is not None:
-                    self._uploader.note_written(sum(ref.length for ref in refs))
+                    self._uploader.note_written(self._segments.written - before)
                     if not self._segments.is_open:
                         self._uploader.wake()
                 for (outcome, _), ref in zip(exchanges, refs, strict=True):

@@ -328,10 +328,20 @@ def test_a_domain_that_somebody_holds_is_not_forgotten(api: Api, store: Store) -
 def test_long_work_is_done_by_a_background(api: Api, database: Database) -> None:
     furnish(database)
     client = api.admin
-    asked = [client.post("/api/admin/verify", json={"archive": False}), client.post("/api/admin/priorities")]
-    assert [answer.status_code for answer in asked] == [202, 202]
+    asked = [
+        client.post("/api/admin/verify", json={"archive": False}),
+        client.post("/api/admin/priorities"),
+        client.post("/api/admin/rebuild/counters", json={"dry_run": True}),
+        client.post("/api/admin/replay", json={"mode": "fetch", "since": "2000-01-01T00:00:00Z", "dry_run": True}),
+    ]
+    assert [answer.status_code for answer in asked] == [202] * 4
+    assert client.post("/api/admin/replay", json={"mode": "fetch", "job": "no such job"}).status_code == 404
+    assert client.post("/api/admin/replay", json={"mode": "lost", "parser": "shop"}).status_code == 422
+    assert client.get("/api/archive/machines").json() == []
     _operate(api, database)
-    verified, scored = (client.get(answer.headers["Location"]).json() for answer in asked)
+    verified, scored, rebuilt, replayed = (client.get(answer.headers["Location"]).json() for answer in asked)
+    assert (rebuilt["state"], rebuilt["result"]["changed"]) == ("done", 0)
+    assert (replayed["state"], replayed["result"]["pages"] > 0, replayed["result"]["dry_run"]) == ("done", True, True)
     wrong = [check for check in verified["result"]["checks"] if check["faults"]]
     assert (verified["state"], verified["result"]["ok"], wrong) == ("done", True, [])
     assert len(verified["result"]["checks"]) > 20

@@ -118,6 +118,8 @@ def test_every_setting_has_its_own_name_and_a_sentence() -> None:
         "secret_key",
         "redis_url",
         "api_key",
+        "archive.access_key",
+        "archive.secret_key",
         "images.access_key",
         "images.secret_key",
         "webhook.secret",
