@@ -234,7 +234,7 @@ _WAIT_UNKNOWN: Final = LiveWait("URLs wait for a worker that takes them", None, 
 
 
 _WAIT_WRITING: Final = LiveWait(
-    "no request is in flight; workers that hold domains parse pages, write them, or begin", meant=True
+    "no request is in flight; workers that hold domains read what was fetched, write it, or begin", meant=True
 )
 _WAIT_STARTING: Final = LiveWait("worker processes are starting", meant=True)
 

@@ -106,7 +106,7 @@ async def crawl_url(context: CrawlContext, item: FrontierItem) -> None:
             outcome, sitemap, found = await _read_sitemap(context, item, result, outcome)
         elif item.resource is Resource.IMAGE:
             outcome, image, file = await _check_image(context, item, result, outcome, replacement)
-        if parsed is not None and outcome is Outcome.OK and not parsed.nofollow:
+        if parsed is not None and outcome is Outcome.OK and not parsed.nofollow and (parsed.sitemaps or parsed.feeds):
             # First: a feed that is also a link is read as a feed, like an image below.
             found = context.sitemaps.linked(item, parsed.base, parsed.sitemaps + parsed.feeds) + found
         found += context.sitemaps.take()

@@ -194,12 +194,7 @@ def add(
         domain_id = ids.get(place) if isinstance(place, str) else place
         if domain_id is not None:  # else it was deleted at this moment
             _keep_shallowest(placed, (domain_id, job_id, url_key), link)
-    foreign = False
-    batch: list[Row] = []
-    for (domain_id, job_id, url_key), (_, url) in placed.items():
-        theirs = domain_id not in own and domain_id not in fresh
-        foreign = foreign or theirs
-        batch.append(_row(domain_id, job_id, url_key, url, theirs=theirs))
+    batch, foreign, others = _rows(placed, own, fresh)
     packed = ROW.array(connection, batch)
     shared = [row[0] for row in connection.execute(_SHARE, {"rows": packed})] if foreign else []
     # Only with these locks is it certain that no other transaction deletes a deleted job's URLs on them meanwhile.
@@ -218,18 +213,21 @@ def add(
             if url.template is not None and domain_id in own:
                 result.templates[domain_id, job_id, url.template] += 1
             # The flood guard is for pages that make up links. A sitemap has an end, and lists what its owner wants to be crawled.
-            if not url.listed and url.resource is not Resource.CHECK:
+            if not others or (not url.listed and url.resource is not Resource.CHECK):
                 (result.same_domain if source == domain_id else result.other_domains)[source] += 1
     _count_templates(connection, result.templates)
-    result.known_images = [key for key, (_, url) in placed.items() if url.resource is Resource.IMAGE and key not in new]
     known = {
         key: url
         for key, (_, url) in placed.items()
         if url.state is UrlState.WAITING and key[0] in own and key not in new
     }
-    _mark_listed(
-        connection, [row for row, key in zip(batch, placed, strict=True) if key in known and known[key].listed]
-    )
+    if others:
+        result.known_images = [
+            key for key, (_, url) in placed.items() if url.resource is Resource.IMAGE and key not in new
+        ]
+        _mark_listed(
+            connection, [row for row, key in zip(batch, placed, strict=True) if key in known and known[key].listed]
+        )
     for domain_id, job_id, revived in _shorten_paths(connection, known):
         one = added.get((domain_id, job_id), Added(0, 0))
         added[domain_id, job_id] = Added(one.waiting + revived, one.denied - revived)
@@ -242,29 +240,40 @@ def _mark_listed(connection: psycopg.Connection, rows: list[Row]) -> None:
         connection.execute(_LISTED, {"rows": ROW.array(connection, rows)})
 
 
-def _row(domain_id: int, job_id: int, url_key: bytes, url: DiscoveredUrl, *, theirs: bool) -> Row:
-    """A row in the column order of ROW."""
-    if url.resource is _PAGE and not url.listed:  # nearly all rows: 270 of them in 0.15 ms less
+def _rows(placed: Mapping[_Key, _Link], own: Collection[int], fresh: Collection[int]) -> tuple[list[Row], bool, bool]:
+    """The rows in the column order of ROW, whether any is for a domain that is neither held nor new, and whether any is no plain page."""
+    foreign = others = False
+    rows: list[Row] = []
+    for (domain_id, job_id, url_key), (_, url) in placed.items():
+        theirs = domain_id not in own and domain_id not in fresh
+        foreign = foreign or theirs
         resource, listed, lastmod = None, None, None
-    else:
-        resource = None if url.resource is _PAGE else url.resource
-        listed, lastmod = url.listed or None, None if url.lastmod is None else url.lastmod.timestamp()
-    common = (
-        domain_id,
-        job_id,
-        url.depth,
-        url.priority,
-        url.hops,
-        url.steps,
-        url.barren,
-        theirs,
-        url.state,
-        url.reason,
-        resource,
-        listed,
-        lastmod,
-    )
-    return common, (url_key, url.parent_key, url.url)
+        if url.resource is not _PAGE or url.listed:  # few rows; a call for each of the others was noticed
+            others = True
+            resource, listed, lastmod = _beside_links(url)
+        common = (
+            domain_id,
+            job_id,
+            url.depth,
+            url.priority,
+            url.hops,
+            url.steps,
+            url.barren,
+            theirs,
+            url.state,
+            url.reason,
+            resource,
+            listed,
+            lastmod,
+        )
+        rows.append((common, (url_key, url.parent_key, url.url)))
+    return rows, foreign, others
+
+
+def _beside_links(url: DiscoveredUrl) -> tuple[Resource | None, bool | None, float | None]:
+    """The columns `resource`, `listed` and `lastmod` of a URL that is no page, or that a sitemap lists; of all others they are null."""
+    resource = None if url.resource is _PAGE else url.resource
+    return resource, url.listed or None, None if url.lastmod is None else url.lastmod.timestamp()
 
 
 def _count_templates(connection: psycopg.Connection, templates: Mapping[tuple[int, int, int], int]) -> None:

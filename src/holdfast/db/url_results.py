@@ -163,7 +163,7 @@ WITH changed AS (
         SELECT p.crawled_at, p.archive_segment, p.archive_offset, p.archive_length, p.payload_digest FROM crawled_pages p
         WHERE s.outcome = '{Outcome.NOT_MODIFIED}' AND p.domain_id = s.domain_id AND p.job_id = s.job_id AND p.url_key = s.url_key
     ) a
-    WHERE s.has_row AND a.archive_segment IS NOT NULL
+    WHERE s.has_row AND s.parsers IS NOT NULL AND a.archive_segment IS NOT NULL
     ORDER BY s.domain_id, s.job_id, s.url_key, w.parser
     ON CONFLICT (domain_id, job_id, url_key, parser) DO UPDATE SET due = true, attempts = 0, error = NULL, product_keys = '{{}}',
         fetched_at = excluded.fetched_at, archive_segment = excluded.archive_segment, archive_offset = excluded.archive_offset,
