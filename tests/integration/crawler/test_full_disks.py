@@ -5,6 +5,7 @@ Judged by the site's own log, the frontier, and `verify`: nothing is fetched mea
 
 import json
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -141,6 +142,26 @@ def test_a_disk_with_too_little_room_pauses_the_crawl(
         figure(f"{place}, bound of 8 MB: goes on {seconds:.1f} s after there is room")
         assert seconds < LONGEST_RETURN
         ends_well(crawls, pages, program)
+
+
+def test_a_paused_crawl_can_be_stopped(crawls: Crawls) -> None:
+    """Its visits wait for room; told to stop, they end at once, and the same command continues."""
+    crawls.set(disk={"min_free": BOUND, "warn_free": 0}, flush={"pages": 4})
+    (crawls.folder / "data").mkdir(mode=0o700)
+    with disks.small_disk(crawls.folder / "data" / "archive", 32) as disk, site() as pages:
+        arguments = ["crawl", pages.url(), "--delay", "0.1", "--workers", "1"]
+        with crawls.start(*arguments) as program:
+            wait_for(lambda: crawls.total() > 4, "pages")
+            disk.fill(leave=BOUND // 2)
+            wait_for(lambda: paused(crawls), "the pause")
+            begun = time.monotonic()
+            program.send(signal.SIGINT)
+            assert program.end().code == 130
+            assert time.monotonic() - begun < LONGEST_RETURN
+        assert crawls.held() == 0
+        disk.make_room()
+        with crawls.start(*arguments) as program:
+            ends_well(crawls, pages, program)
 
 
 def job_name(crawls: Crawls) -> str:
