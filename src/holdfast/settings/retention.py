@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field
 
 from holdfast.errors import UsageError
-from holdfast.model import schedule
 from holdfast.settings.crawling import ObjectStoreOptions, store_place
 from holdfast.settings.field_types import Duration
 
@@ -18,6 +17,8 @@ _DAY: Final = timedelta(days=1)
 
 def _schedule(text: str | None) -> str | None:
     if text is not None:
+        from holdfast.model import schedule  # here: the client needs no cron
+
         try:
             schedule.parse(text)
         except UsageError as problem:

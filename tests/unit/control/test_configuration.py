@@ -123,6 +123,8 @@ def test_every_setting_has_its_own_name_and_a_sentence() -> None:
         "images.access_key",
         "images.secret_key",
         "webhook.secret",
+        "retention.access_key",
+        "retention.secret_key",
     ]
     assert [setting.name for setting in catalog() if setting.secret] == secret
 
