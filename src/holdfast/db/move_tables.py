@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import sql
 
+from holdfast.db import own_tables
 from holdfast.db.connection import Database
 from holdfast.db.rows import by_name
 
@@ -40,6 +41,7 @@ SELECT n.nspname AS schema, c.relname AS name, n.nspname = current_schema() AS m
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND n.nspname IN (current_schema(), %(queue)s) AND c.relname <> ALL(%(left_out)s)
+  AND (n.nspname = %(queue)s OR COALESCE(p.relname, c.relname) = ANY(%(own)s))
 ORDER BY pg_table_size(c.oid) DESC, n.nspname, c.relname
 """
 _SEQUENCES: Final = """
@@ -107,9 +109,11 @@ def open_side(database: Database, role: str) -> Iterator[psycopg.Connection]:
 
 
 def tables(connection: psycopg.Connection) -> list[Table]:
-    """All tables that are copied, the largest first."""
+    """All tables that are copied, the largest first: those of Holdfast and of its queue."""
     with connection.cursor(row_factory=by_name(Table)) as cursor:
-        return cursor.execute(_TABLES, {"queue": QUEUE, "left_out": list(_LEFT_OUT)}).fetchall()
+        return cursor.execute(
+            _TABLES, {"queue": QUEUE, "left_out": list(_LEFT_OUT), "own": list(own_tables.names())}
+        ).fetchall()
 
 
 def place(connection: psycopg.Connection) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from holdfast.db import generation, migrate, move_tables
+from holdfast.db import generation, migrate, move_tables, own_tables
 from holdfast.db.connection import Database
 from holdfast.db.generation import Generation
 from holdfast.db.move_tables import QUEUE, SequenceValue, Table
@@ -48,12 +48,14 @@ WHERE i.indrelid = ANY(%(tables)s::text[]::regclass[])
 ORDER BY 1 DESC
 """
 _PARTITIONS: Final = """
-SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relispartition AND c.relkind IN ('r', 'p') AND n.nspname = current_schema() AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_class p ON p.oid = i.inhparent
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relispartition AND n.nspname = current_schema() AND p.relname = ANY(%(own)s) AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT'
 """
 _ALL: Final = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname IN (current_schema(), %(queue)s) AND c.relname <> 'schema_version'
+  AND (n.nspname = %(queue)s OR c.relname = ANY(%(own)s))
 ORDER BY 1, 2
 """
 # Positions among events count transactions of the server before: whoever comes with one reads everything again.
@@ -126,11 +128,11 @@ def prepare(database: Database, connection: psycopg.Connection, *, move_id: str,
     with connection.transaction():
         connection.execute(_SCRATCH, prepare=False)
         connection.execute("UPDATE schema_version SET version_num = %s", (migrate.MOVING,))
-        everything = [sql.Identifier(*row) for row in connection.execute(_ALL, {"queue": QUEUE}).fetchall()]
+        everything = [sql.Identifier(*row) for row in connection.execute(_ALL, _ours()).fetchall()]
         for table in everything:
             connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
         _put_definitions_aside(connection)
-        for (name,) in connection.execute(_PARTITIONS).fetchall():
+        for (name,) in connection.execute(_PARTITIONS, {"own": list(own_tables.names())}).fetchall():
             connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
         connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(everything)))
         connection.execute("DELETE FROM holdfast_move.copied")
@@ -202,7 +204,7 @@ def definitions(connection: psycopg.Connection, stage: int) -> list[int]:
 
 
 def define(connection: psycopg.Connection, number: int) -> None:
-    """Make a key, an index or a reference, and look after the statistics of nothing: `analyze` does. Before: its table is filled."""
+    """Make a key, an index or a reference. Before: its table is filled."""
     with connection.transaction():
         row = connection.execute(
             "DELETE FROM holdfast_move.definitions WHERE id = %s RETURNING sql", (number,)
@@ -230,12 +232,16 @@ def activate(connection: psycopg.Connection, *, why: str, actor: str) -> int:
     After: in one transaction, a new generation began, triggers fire, and nothing of the move is left.
     """
     with connection.transaction():
-        for row in connection.execute(_ALL, {"queue": QUEUE}).fetchall():
+        for row in connection.execute(_ALL, _ours()).fetchall():
             connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(sql.Identifier(*row)))
         connection.execute(_EVENTS_BEGIN)
         connection.execute("DROP SCHEMA holdfast_move CASCADE")
         connection.execute("UPDATE schema_version SET version_num = %s", (migrate.HEAD,))
         return generation.begin(connection, why=why, actor=actor)
+
+
+def _ours() -> dict[str, object]:
+    return {"queue": QUEUE, "own": list(own_tables.names())}
 
 
 def _exists(connection: psycopg.Connection, table: Table) -> bool:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import sql
 
+from holdfast.db import own_tables
 from holdfast.db.rows import by_name
 from holdfast.errors import Refused, StoreMoved
 
@@ -33,8 +34,9 @@ ON CONFLICT (only_row) DO UPDATE SET
 # domains first: with it, nothing can be claimed or committed any more. Counters of requests are in unlogged tables, which do not move.
 _OPEN_TABLES: Final = """
 SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND n.nspname IN (current_schema(), 'procrastinate')
-  AND c.oid <> 'store_move'::regclass
+  AND c.oid <> 'store_move'::regclass AND (n.nspname = 'procrastinate' OR COALESCE(p.relname, c.relname) = ANY(%(own)s))
   AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = %(trigger)s)
 ORDER BY c.oid <> 'domains'::regclass, n.nspname, c.relname
 """
@@ -124,7 +126,8 @@ def close(connection: psycopg.Connection, *, lock_timeout: float = LOCK_TIMEOUT)
     the end of the move. Raises Refused if a writer does not end in time; then the store is open again.
     """
     connection.execute("UPDATE store_move SET state = 'closed', closed_at = COALESCE(closed_at, clock_timestamp())")
-    while tables := connection.execute(_OPEN_TABLES, {"trigger": _TRIGGER}).fetchall():
+    open_tables = {"trigger": _TRIGGER, "own": list(own_tables.names())}
+    while tables := connection.execute(_OPEN_TABLES, open_tables).fetchall():
         for schema, name in tables:
             table = sql.Identifier(schema, name)
             with connection.transaction():

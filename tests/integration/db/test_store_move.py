@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.db import claims, embedded, migrate, move_target, store_move
+from holdfast.db import claims, embedded, migrate, move_target, own_tables, store_move
 from holdfast.db.connection import Database
 from holdfast.db.move_tables import Table
 from holdfast.errors import Refused, SchemaMismatch, StoreError, StoreMoved
@@ -180,6 +180,28 @@ def test_rows_that_are_deleted_after_they_were_copied_are_deleted_there(database
         with place.session() as new:
             assert rows_of(new) == rows_of(old)
             assert new.execute("SELECT count(*) FROM crawl_log WHERE crawled_at < '2021-01-01'").fetchone() == (1701,)
+
+
+def test_tables_of_others_stay_as_they_are(database: Database, place: Database) -> None:
+    furnish(database)
+    for one in (database, place):
+        with one.session() as connection:
+            connection.execute("CREATE TABLE notes AS SELECT 'of ' || current_database() AS text")
+    mover(database, to_database(place)).run(confirm=yes)
+    for one in (database, place):
+        with one.session() as connection:
+            connection.execute("UPDATE notes SET text = text || '!'")
+            assert connection.execute("SELECT text = 'of ' || current_database() || '!' FROM notes").fetchall() == [
+                (True,)
+            ]
+
+
+def test_the_tables_of_the_schema_are_known(connection: psycopg.Connection) -> None:
+    query = """
+        SELECT c.relname FROM pg_class c
+        WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND c.relname !~ '^crawl_log_(default|[0-9]+)$'
+    """
+    assert {name for (name,) in connection.execute(query)} == own_tables.names() - {"crawl_log_default"}
 
 
 def test_numbers_of_transactions_do_not_move(connection: psycopg.Connection) -> None:
