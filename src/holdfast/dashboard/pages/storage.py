@@ -29,13 +29,14 @@ VIEW: Final = live_view(
 
 @router.get("/storage")
 def storage(context: Context, services: Services) -> Response:
-    """The storage report, facts about the database, and a form that verifies the store."""
+    """The storage report, backups, facts about the database, and a form that verifies the store."""
     revision, needed = database_admin.revisions(services.database)
     return context.page(
         "storage/page.html",
         **read(services, {}),
         revision=revision,
         needed=needed,
+        backups=services.backups.report(),
         is_bundled=services.settings.database_url is None,
         live=VIEW.address({}),
     )
