@@ -225,14 +225,13 @@ class BackgroundProcess:
         backups, ended, said = self._services.backups, threading.Event(), ""
         if backups is None or not backups.follows:
             return
+        stopping = asyncio.create_task(self._stop.wait())
         while not self._stop.is_set():
             try:
                 following = asyncio.create_task(
                     asyncio.to_thread(follower.follow, backups, self._stop.is_set, ended.wait, self._on_followed)
                 )
-                await asyncio.wait(
-                    {following, asyncio.create_task(self._stop.wait())}, return_when=asyncio.FIRST_COMPLETED
-                )
+                await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 ended.set()
                 await following
             except Refused:
@@ -251,13 +250,18 @@ class BackgroundProcess:
     def _on_followed(self, reached: follower.Follow | None, needs_backup: bool) -> None:
         self._needs_backup = needs_backup and reached is not None
 
+    def _check_stopped(self, _what: str, _bytes: int) -> None:
+        """Give a backup up when the process is stopped: the next one begins anew."""
+        if self._stop.is_set():
+            raise Refused("The background was stopped before the backup was complete.")
+
     async def _make_backups(self) -> None:
         """Make the daily backup when it is due, and one that the log can continue if there is none, in a thread."""
         backups = self._services.backups
         while backups is not None and not self._stop.is_set():
             try:
                 if await asyncio.to_thread(backups.is_due, wanted=self._needs_backup):
-                    made = await asyncio.to_thread(backups.make_daily)
+                    made = await asyncio.to_thread(backups.make_daily, self._check_stopped)
                     log.info("backup %s is complete", made.name)
             except Refused as problem:
                 log.warning("%s", problem)

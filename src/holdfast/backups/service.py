@@ -374,7 +374,7 @@ class BackupService:
             return False
         return wanted or last is None or last < last_time_of(self.settings.daily_at, now)
 
-    def make_daily(self) -> Backup:
+    def make_daily(self, watch: Watch = silent) -> Backup:
         """Make the daily backup: incremental, and every so often a full one."""
         found = [one for one in self.repository().backups() if one.kind != "dump"]
         since_full = 0
@@ -384,8 +384,8 @@ class BackupService:
                 break
         if found and since_full < self.settings.full_every and self.server() is not None:
             with suppress(Refused, StoreError):
-                return self.make(incremental=True, actor="schedule")
-        return self.make(actor="schedule")
+                return self.make(incremental=True, actor="schedule", watch=watch)
+        return self.make(actor="schedule", watch=watch)
 
 
 def copy_images(source: FolderImageStore, target: FolderImageStore, keys: list[str]) -> int:

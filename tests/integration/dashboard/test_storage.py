@@ -1,5 +1,8 @@
 """Storage on a page."""
 
+from datetime import UTC, datetime
+
+from holdfast.backups import queries
 from holdfast.db import migrate
 from tests.support.api import Api
 from tests.support.browsing import Browser
@@ -47,3 +50,20 @@ def test_retention_is_shown_and_run_here(api: Api, ada: Browser, rita: Browser) 
     (asked,) = api.services.operations.listing()
     assert page.path == f"/operations/{asked.id}"
     assert (asked.kind, asked.arguments) == ("retention", {"dry_run": True})
+
+
+def test_backups_and_what_is_wrong_with_them(api: Api, rita: Browser) -> None:
+    assert "There is no backup" in rita.get("/storage").words
+    moment = datetime(2031, 12, 24, 18, tzinfo=UTC)
+    with api.services.database.session() as connection:
+        number, _ = queries.begin(connection, kind="full", place="/b/20311224T180000Z-full", parent=None)
+        queries.complete(connection, number, ended=moment, size=1_500_000)
+        queries.record_following(connection, since=moment, until=moment, given_up="It was <b>given up</b>.")
+    page = rita.get("/storage")
+    assert "20311224T180000Z-full complete" in page.words
+    assert "1.5 MB" in page.words
+    assert "It was <b>given up</b>." in page.words
+    found = api.services.backups.report()
+    assert [(one.name, one.bytes) for one in found.backups] == [("20311224T180000Z-full", 1_500_000)]
+    assert found.following is not None
+    assert found.following.restorable_since == moment

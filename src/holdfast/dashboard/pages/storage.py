@@ -30,13 +30,14 @@ VIEW: Final = live_view(
 
 @router.get("/storage")
 def storage(context: Context, services: Services) -> Response:
-    """The storage report with its trend, facts about the database, retention, and forms that verify the store and run retention."""
+    """The storage report with its trend, backups, retention, facts about the database, and forms that verify the store and run retention."""
     revision, needed = database_admin.revisions(services.database)
     return context.page(
         "storage/page.html",
         **read(services, {}),
         revision=revision,
         needed=needed,
+        backups=services.backups.report(),
         is_bundled=services.settings.database_url is None,
         retention=services.retention.status(),
         live=VIEW.address({}),
