@@ -256,7 +256,7 @@ class RootGroup(SectionedGroup):
     """The root group of Holdfast."""
 
     sections = HELP_SECTIONS
-    note = f"{', '.join(ALIASES)} are also named domains {', '.join(ALIASES.values())}."
+    note = f"{', '.join(ALIASES)}: also `domains {next(iter(ALIASES.values()))}` and so on."
 
 
 def build_app(modules: Sequence[CommandModule] = COMMAND_MODULES) -> typer.Typer:

@@ -20,6 +20,9 @@ COMMANDS = [
     ["alerts"],
     ["alerts", "acknowledge"],
     ["storage"],
+    ["backup"],
+    *(["backup", name] for name in ("list", "verify", "delete", "drill", "follow")),
+    ["restore"],
     ["export"],
     ["backfill"],
     ["verify"],
@@ -81,7 +84,7 @@ COMMANDS = [
     ["config", "check"],
 ]
 
-QUIET = [["db", "psql"], ["worker"], ["background"], ["serve"], ["demo"], ["jobs", "watch"]]
+QUIET = [["db", "psql"], ["worker"], ["background"], ["serve"], ["demo"], ["jobs", "watch"], ["backup", "follow"]]
 """Those that do not report."""
 
 SENTENCE = (
@@ -351,7 +354,8 @@ def test_a_database_that_is_not_there_is_a_sentence(bare_cli: Cli) -> None:
         **{name: ["7"] for name in ("restart", "restart-parsing", "retry", "enable", "disable", "test")},
     }
     need_none = (["db", "stop"], ["db", "url"], ["db", "psql"], ["webhooks", "secret"], ["proxies", "new-key"])
-    asking = [c for c in COMMANDS if c[0] not in {"config", "torture", "demo"} and c not in need_none]
+    # A restore looks for the backup first, and makes a database of it.
+    asking = [c for c in COMMANDS if c[0] not in {"config", "torture", "demo", "restore"} and c not in need_none]
     other = {}
     for command in asking:
         name = " ".join(command)
