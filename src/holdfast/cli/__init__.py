@@ -1,7 +1,7 @@
 """The command line: one module a group of commands. The work is done in `control/`.
 
-Exit codes: 0 done; 1 done in part, or a check failed; 2 invalid usage; 3 the database cannot be used; 4 not found; 5 not possible in the
-present state, or not confirmed; 6 not allowed by the server (`--server`); 7 rate limited by the server; 130 interrupted.
+Exit codes: 0 done; 1 done in part, or a check failed; 2 invalid usage; 3 no database; 4 not found; 5 not possible in the
+present state, or not confirmed; 6 not allowed by the server; 7 rate limited by the server; 130 interrupted.
 """
 
 import gc

@@ -86,9 +86,9 @@ class Verifier:
             for chunk in checks.references(connection):
                 for row in chunk:
                     tally.looked_at += 1
-                    if row["archive_segment"] in moved or (
-                        self.shared and not (folder / row["archive_segment"]).parent.is_dir()
-                    ):
+                    if row["archive_segment"] in moved:
+                        tally.archived += 1
+                    elif self.shared and not (folder / row["archive_segment"]).parent.is_dir():
                         tally.skipped += 1
                     elif problem := _problem(folder, row):
                         version = {} if row["number"] is None else {"version": row["number"]}
@@ -140,7 +140,7 @@ class _Tally:
     """Counts the faults of one check, and says when to report progress."""
 
     def __init__(self, check: str) -> None:
-        self.looked_at = self.skipped = 0
+        self.looked_at = self.skipped = self.archived = 0
         self._check = check
         self._faults = 0
         self._rows: list[dict[str, Any]] = []
@@ -159,7 +159,8 @@ class _Tally:
         return True
 
     def finding(self) -> checks.Finding:
-        return checks.Finding(self._check, self._faults, self._rows, time.monotonic() - self._started, self.skipped)
+        seconds = time.monotonic() - self._started
+        return checks.Finding(self._check, self._faults, self._rows, seconds, self.skipped, self.archived)
 
 
 def _problem(folder: Path, row: dict[str, Any]) -> str | None:
