@@ -33,7 +33,7 @@ from holdfast.jobs.summary import lines as summary_lines
 from holdfast.model.job import Job, JobState, Scope
 from holdfast.model.url import with_http
 from holdfast.proxies.service import ProxyService
-from holdfast.settings import Settings
+from holdfast.settings import Retention, Settings, render_duration
 from holdfast.telemetry import log
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def crawl(
     stuck = proxies.without_a_proxy(started.job.id) if finished.status.delayed else []
     with _note_after(SLOW_COUNT_SECONDS, "Counting the URLs that were not crawled …"):
         summary = service.summary(started.job, finished, stuck)
-    _report(summary, finished, stuck, as_json, extracted)
+    _report(summary, finished, stuck, as_json, extracted, context.settings.retention)
 
 
 def worker(
@@ -437,7 +437,12 @@ def _progress_json(progress: CrawlProgress) -> dict[str, Any]:
 
 
 def _report(
-    summary: CrawlSummary, finished: FinishedCrawl, stuck: Sequence[str], as_json: bool, extracted: Mapping[str, int]
+    summary: CrawlSummary,
+    finished: FinishedCrawl,
+    stuck: Sequence[str],
+    as_json: bool,
+    extracted: Mapping[str, int],
+    retention: Retention,
 ) -> None:
     """Print the result. `stuck`: some of the domains that wait for a proxy; `extracted`: counters of the job's parser."""
     if as_json:
@@ -445,6 +450,12 @@ def _report(
         output.print_json(found | ({"waiting_for_a_proxy": stuck} if stuck else {}))
     else:
         _print_lines([f"{_page_line(summary, finished.progress)}.", *summary_lines(summary)])
+        if finished.completed and retention.schedule is not None and retention.pages:
+            say(
+                f"Retention runs at {retention.schedule}: these pages are kept for {render_duration(retention.pages)} (retention.pages), "
+                f"their texts and archive for {render_duration(retention.content) if retention.content else 'ever'} (retention.content); "
+                "then both are archived."
+            )
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)
 

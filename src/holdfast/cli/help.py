@@ -164,7 +164,7 @@ class SectionedGroup(Group):
         records = [record for option in options if (record := option.get_help_record(ctx))]
         console.print(_panel("Options, before or after the command", records, width))
         hint = "`COMMAND --help` has examples; `--install-completion` completes commands."
-        for text in (hint, self.note, self.epilog or ""):
+        for text in (f"{hint} {self.note}".rstrip(), self.epilog or ""):
             console.print(Padding(Text(text), (1, 1, 0, 1)))
 
 

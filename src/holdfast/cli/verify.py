@@ -110,6 +110,11 @@ def _print(findings: list[Finding], names: dict[int, str], *, archive: bool) -> 
                 else ("were", f"their {place}s are on other machines")
             )
             command_context.say(f"{pluralize(count, noun)} {were} not read: {machines}.")
+    if archived := sum(finding.archived for finding in findings):
+        command_context.say(
+            f"{pluralize(archived, 'page')} {'was' if archived == 1 else 'were'} not read: retention has archived the bytes; "
+            "`holdfast archive list --kind segment` shows where."
+        )
     if not archive:
         command_context.say("The archive was not read.")
     total = pluralize(len(findings), "check")
@@ -134,6 +139,7 @@ def _json(finding: Finding) -> dict[str, Any]:
         "rows": rows,
         "seconds": round(finding.seconds, 3),
         "skipped": finding.skipped,
+        "archived": finding.archived,
     }
 
 

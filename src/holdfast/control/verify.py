@@ -93,7 +93,7 @@ class Verifier:
                     tally.looked_at += 1
                     segment = row["archive_segment"]
                     if segment in moved and segment in missing:
-                        tally.skipped += 1  # retention has archived it
+                        tally.archived += 1
                     elif self._is_elsewhere_or_lost(archive, segment, states.get(segment), missing=segment in missing):
                         # What was lost with a machine is the finding of a check of its own.
                         tally.skipped += states.get(segment) is not SegmentState.LOST
@@ -185,7 +185,7 @@ class _Tally:
     """Counts the faults of one check, and says when to report progress."""
 
     def __init__(self, check: str) -> None:
-        self.looked_at = self.skipped = 0
+        self.looked_at = self.skipped = self.archived = 0
         self._check = check
         self._faults = 0
         self._rows: list[dict[str, Any]] = []
@@ -204,7 +204,8 @@ class _Tally:
         return True
 
     def finding(self) -> checks.Finding:
-        return checks.Finding(self._check, self._faults, self._rows, time.monotonic() - self._started, self.skipped)
+        seconds = time.monotonic() - self._started
+        return checks.Finding(self._check, self._faults, self._rows, seconds, self.skipped, self.archived)
 
 
 def _problem(archive: ArchiveReader, row: dict[str, Any]) -> str | None:

@@ -370,6 +370,8 @@ class Finding:
     seconds: float
     skipped: int = 0
     """Rows that cannot be checked from this machine."""
+    archived: int = 0
+    """Rows whose bytes are in the store of archives."""
 
 
 def verify(

@@ -196,6 +196,7 @@ def _check(finding: Finding) -> dict[str, object]:
         "rows": rows,
         "seconds": round(finding.seconds, 3),
         "skipped": finding.skipped,
+        "archived": finding.archived,
     }
 
 

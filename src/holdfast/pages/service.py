@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from holdfast.archive.reader import ArchiveReader
 from holdfast.control.listings import read_page
-from holdfast.db import audit, domains, jobs
+from holdfast.db import archives, audit, domains, jobs
 from holdfast.db.connection import Database
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.errors import ArchiveUnavailable, HoldfastError, NotFound, SegmentMissing, UsageError
@@ -153,7 +153,7 @@ class PageService:
                     outcome=stored.version.outcome,
                     content_type=stored.version.content_type,
                 )
-                return self.sources.read(page, _archive_ref(stored))
+                return self._read(page, _archive_ref(stored))
         found = self.facts(url, job)
         page = next((one for one in found if one.archive_segment is not None), found[0])
         text = None
@@ -161,7 +161,22 @@ class PageService:
             with self.database.session() as connection:
                 domain_id = domains.id_of(connection, page.domain)
                 text = queries.stored_text(connection, domain_id, bytes.fromhex(page.url_key), page.job)
-        return self.sources.read(page, archive_ref(page), text)
+        return self._read(page, archive_ref(page), text)
+
+    def _read(self, page: PageFacts, ref: ArchiveRef | None, text: bytes | None = None) -> ArchivedPage:
+        """Read a source; where retention has archived its segment, say which archive brings it back."""
+        found = self.sources.read(page, ref, text)
+        if ref is None or found.missing is None:
+            return found
+        with self.database.session() as connection:
+            archived = archives.archived_segments(connection, [ref.segment]).get(ref.segment)
+        if archived is None or not archived.deleted:
+            return found
+        sentence = (
+            f"Its bytes are in {ref.segment}, which retention has archived: "
+            f"`holdfast archive restore {archived.archive_id}` brings it back."
+        )
+        return replace(found, missing=sentence, text_missing=None if found.text is not None else sentence)
 
     def check_purge(
         self,

@@ -12,8 +12,10 @@ import pytest
 from holdfast.archive.reader import ArchiveReader
 from holdfast.control.verify import Verifier
 from holdfast.db.connection import Database
+from holdfast.retention.service import machine
 from tests.support.aged import DATA, JobStore, Kept, crawl_site, end_job, let_pass, rows_of
 from tests.support.cli import Cli, only_ours
+from tests.support.crawls import Program, wait_for
 from tests.support.factories import Store
 from tests.support.invariants import assert_invariants
 from tests.support.killed import run_through_kills
@@ -139,4 +141,17 @@ def test_what_the_commands_say(cli: Cli, store: Store, kept: Kept) -> None:
     restored = cli("archive", "restore", "--job", "shop")
     assert re.match(r"\d+ archives restored: \d+ rows written into their tables", restored.out), restored
     assert store.value("SELECT count(*) FROM crawled_pages") == 8
+    assert_invariants(store.connection)
+
+
+def test_the_background_runs_it_when_it_is_due(store: Store, kept: Kept) -> None:
+    store.connection.execute(
+        "INSERT INTO retention_runs (machine, due_from) VALUES (%s, now() - interval '2 days')", (machine(),)
+    )
+    environ = {**os.environ, "HOLDFAST_RETENTION_SCHEDULE": "1d"}
+    with Program(["background"], environ, kept.folder.parent):
+        wait_for(lambda: store.value("SELECT count(*) FROM retention_runs WHERE ended_at IS NOT NULL"), "retention")
+        wait_for(lambda: store.value("SELECT count(*) FROM storage_days WHERE kind = 'database'"), "the sizes")
+    assert store.value("SELECT count(*) FROM crawled_pages WHERE job_id <> %s", store.job) == 0
+    assert store.value("SELECT actor FROM audit_log WHERE object_kind = 'retention'") == "schedule"
     assert_invariants(store.connection)

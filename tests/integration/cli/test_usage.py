@@ -52,6 +52,8 @@ COMMANDS = [
     *(["products", name] for name in ("list", "show", "history")),
     *(["images", name] for name in ("list", "show")),
     ["gc"],
+    *(["retention", name] for name in ("status", "run")),
+    *(["archive", name] for name in ("list", "show", "restore")),
     ["parse"],
     ["audit"],
     ["domain-status"],

@@ -85,3 +85,14 @@ def test_a_store_of_archives_that_is_away_loses_nothing(
                 archives.restore(archive)
         assert rows_of(connection, *DATA) == before
         assert_invariants(connection)
+
+
+def test_a_crawl_says_what_retention_will_take(crawls: Crawls, capsys: pytest.CaptureFixture[str]) -> None:
+    with Pages({"/": html()}) as site:
+        assert crawls.command("crawl", site.url()) == 0
+        assert "Retention" not in capsys.readouterr().err, "by itself it does nothing"
+        assert crawls.command("crawl", site.url(), "--again", HOLDFAST_RETENTION_SCHEDULE="0 3 * * *") == 0
+    assert (
+        "Retention runs at 0 3 * * *: these pages are kept for 90d (retention.pages), their texts and archive for 30d "
+        "(retention.content); then both are archived."
+    ) in capsys.readouterr().err.replace("\n", " ")

@@ -30,7 +30,7 @@ VIEW: Final = live_view(
 
 @router.get("/storage")
 def storage(context: Context, services: Services) -> Response:
-    """The storage report with its trend, backups, retention, facts about the database, and forms that verify the store and run retention."""
+    """The storage report with its trend, backups, retention and facts about the database; forms verify the store and run retention."""
     revision, needed = database_admin.revisions(services.database)
     return context.page(
         "storage/page.html",
