@@ -302,7 +302,7 @@ class RetentionService:
     ) -> bool:
         """Archive the rows of a chunk and delete them; False if `lock` says that they may not be deleted any more.
 
-        After: the rows are in a complete archive, or still in the store. A chunk that others change all the time is left to the next run.
+        After: the rows are in a complete archive, or still in the store. Raises StoreError for a chunk that others change all the time.
         """
         for _ in range(_ATTEMPTS):
             archive_id = chunks.begin(connection, kind, place=self.store.place, job_id=keys.job_id)
@@ -339,7 +339,9 @@ class RetentionService:
             chunks.forget(connection, archive_id)
             if not may:
                 return False
-        return True
+        raise StoreError(
+            f"Rows of the step {kind} changed each of {_ATTEMPTS} times while they were archived; they stay, and the next run goes on."
+        )
 
     def _write(self, key: str, part: ReadPart) -> ArchiveFile:
         with tempfile.TemporaryDirectory(prefix="holdfast-retention-") as folder:

@@ -51,6 +51,11 @@ def storage(
     output.print_fields(_fields(found))
     for note in found.notes:
         command_context.say(output.safe(note))
+    context = command_context.get(ctx)
+    if not context.remote:
+        schedule = context.settings.retention.schedule
+        runs = "only when `holdfast retention run` is called" if schedule is None else f"at {schedule}"
+        command_context.say(f"Retention runs {runs}; `holdfast retention status` shows what is kept how long.")
 
 
 def _storage(ctx: typer.Context) -> "StorageService | RemoteStorage":

@@ -21,6 +21,7 @@ from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
 from holdfast.model.url import url_key
 from holdfast.pages.service import PageService
 from holdfast.pages.source import SourceReader
+from holdfast.retention.queries import jobs, log, tables
 from holdfast.retention.records import StepResult
 from holdfast.retention.service import STEPS, Stopped
 from holdfast.settings import Retention
@@ -84,9 +85,14 @@ def archived(kept: Kept) -> dict[str, int]:
 
 @pytest.mark.parametrize("format_", ["parquet", "csv"])
 def test_what_is_old_is_archived_and_comes_back(
-    database: Database, store: Store, shop: JobStore, kept: Kept, format_: str
+    database: Database, store: Store, shop: JobStore, kept: Kept, format_: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In whole chunks, and in chunks of two rows."""
     kept = Kept(database, kept.folder, format_)
+    if format_ == "csv":
+        monkeypatch.setattr(jobs, "CHUNK", 2)
+        monkeypatch.setattr(tables, "CHUNK", 2)
+        monkeypatch.setattr(log, "BLOCKS", 1)
     before, live = rows_of(store.connection, *DATA), counts(store.connection, store.job, *DATA[:4])
     sizes = {table: len(rows) for table, rows in before.items()}
     domains = rows_of(store.connection, "domains")
@@ -239,6 +245,23 @@ def test_a_chunk_that_changes_meanwhile_is_read_again(
     assert {path.stem.partition("-")[0] for path in (kept.folder / "retention" / "content").rglob("*.parquet")} == {
         f"{entry.id:09}"
     }, "the file of the first attempt is deleted"
+
+
+def test_a_chunk_that_changes_all_the_time_is_left_to_the_next_run(
+    shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(name: str) -> None:
+        if name == "retention_archived":
+            shop.connection.execute("UPDATE page_texts SET body = body WHERE job_id = %s", (shop.job_id,))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.failpoints.reach", change)
+        result = {step.step: step for step in kept.service(pages="0").run().steps}
+    assert (result["content"].rows, result["log"].rows) == (0, 18), "the other steps go on"
+    assert "changed each of 5 times" in str(result["content"].problem)
+    assert counts(shop.connection, shop.job_id, "page_texts") == {"page_texts": 3}
+    result = {step.step: step for step in kept.service(pages="0").run().steps}
+    assert (result["content"].rows, result["content"].problem) == (3, None)
 
 
 def test_a_job_that_is_begun_meanwhile_keeps_the_rest(
