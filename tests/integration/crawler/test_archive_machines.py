@@ -246,3 +246,23 @@ def test_without_the_object_store_a_crawl_goes_on_until_too_much_waits(
     assert set(states(crawls, "m1")) == {"uploaded"}
     assert answer(one, capsys, "segments")[0]["problem"] is None
     assert answer(one, capsys, "verify", "--uploaded")["ok"]
+
+
+def test_an_open_segment_is_uploaded_by_its_age_while_its_worker_waits(crawls: Crawls) -> None:
+    (crawls.folder / "shared").mkdir()
+    crawls.set(archive={"store": str(crawls.folder / "shared"), "machine": "m1", "upload_age": "1s"})
+    with Pages(site("aged", 3)) as pages, crawls.worker(None, "w1") as worker:
+        crawls.begin(pages.url(), job="site", delay=0)
+        wait_for(lambda: len(references(crawls)) == 4, "all pages")
+        wait_for(lambda: set(states(crawls, "m1")) == {"uploaded"}, "the upload")
+        assert worker.lives
+        assert bodies(crawls) == {pages.url(path): page.body for path, page in pages.answers.items()}
+    # Leftovers of a worker that is gone are uploaded by the background of its machine.
+    segment = min((crawls.folder / "data" / "archive").glob("*/*.gz"))
+    crawls.connection.execute(
+        "UPDATE archive_segments SET state = 'open', bytes = NULL, sha256 = NULL, uploaded_at = NULL"
+    )
+    (crawls.folder / "shared" / "w1" / segment.name).unlink()
+    with crawls.start("background"):
+        wait_for(lambda: set(states(crawls, "m1")) == {"uploaded"}, "the upload by the background")
+    assert (crawls.folder / "shared" / "w1" / segment.name).read_bytes() == segment.read_bytes()
