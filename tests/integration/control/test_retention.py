@@ -297,7 +297,7 @@ def test_segments_that_nothing_needs_go_and_come_back(database: Database, shop: 
     assert len(gone) == 2
     (bytes_,) = verified(database, kept)
     assert (bytes_.check, bytes_.faults, bytes_.archived) == ("I11 every reference leads to bytes with its hash", 0, 6)
-    pages = PageService(database, sources=SourceReader(kept.archive))
+    pages = PageService(database, sources=SourceReader(ArchiveReader(kept.archive)))
     missing = pages.source("https://shop.example/").missing
     assert missing is not None
     number = missing.partition("holdfast archive restore ")[2].partition("`")[0]
