@@ -107,7 +107,20 @@ class LiveJobReader:
             causes = queries.causes(connection, self._job_id, CAUSES_SPAN) if recent else {}
             activities = workers.activities(connection, silence=SILENCE)
             waiting, for_other_jobs = _waits_of_domains(connection, figures, activities)
-            return _live_job(figures, activities, causes, waiting, for_other_jobs)
+            job = _live_job(figures, activities, causes, waiting, for_other_jobs)
+            if figures.waiting or job.requests:
+                return job
+            return replace(job, waits=(*job.waits, *_waits_for_parsers(queries.to_parse(connection, self._job_id))))
+
+
+def _waits_for_parsers(count: int) -> list[LiveWait]:
+    """The wait of a job that is fetched and not parsed yet."""
+    pages = (
+        "1 page is fetched and waits for its parser"
+        if count == 1
+        else f"{count:,} pages are fetched and wait for their parsers"
+    )
+    return [LiveWait(pages, meant=True)] if count else []
 
 
 def _waits_of_domains(

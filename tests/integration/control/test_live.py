@@ -145,3 +145,12 @@ def test_the_figures_count_what_a_worker_fetches_that_serves_all_jobs(crawls: Cr
     assert (figures.pages, figures.pages_in_all, figures.errors, figures.waiting) == (2, 2, 1, 0)
     assert figures.bytes > 0
     assert list(live.causes.values()) == [1]
+
+
+def test_a_job_that_only_waits_for_parsers_says_so(crawls: Crawls) -> None:
+    with Pages({"/": html("/a"), "/a": html()}) as site:
+        assert crawls.crawl(site.url(), job="site", markdown=True).completed
+    job = jobs.find(crawls.connection, "site")
+    assert told(look(crawls.database, job)) == []
+    crawls.connection.execute("UPDATE page_parses SET due = true")
+    assert told(look(crawls.database, job)) == ["2 pages are fetched and wait for their parsers"]

@@ -366,6 +366,12 @@ def held(connection: psycopg.Connection, job_id: int, *, limit: int) -> list[tup
     return connection.execute(_HELD, {"job": job_id, "limit": limit}).fetchall()
 
 
+def to_parse(connection: psycopg.Connection, job_id: int) -> int:
+    """Return how many pages of a job are due for a parser."""
+    row = connection.execute("SELECT count(*) FROM page_parses WHERE due AND job_id = %s", [job_id]).fetchone()
+    return int(row[0]) if row else 0
+
+
 def causes(connection: psycopg.Connection, job_id: int, span: timedelta) -> dict[str, int]:
     """Outcomes of the job's requests that failed within the last `span`, the most frequent first."""
     parameters = {"job": job_id, "span": span, "errors": _ERRORS}

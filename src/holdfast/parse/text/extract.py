@@ -46,8 +46,8 @@ def extract_from_tree(tree: LexborHTMLParser, url: str) -> Document:
     fill_containers(blocks, containers)
     page = page_features(blocks, containers, hints, url)
     besides = _navigation(blocks)
-    scores = iter(model.content_scores(block_features(blocks, containers, hints, besides), page))
-    content = selected(blocks, [0.0 if block.container.tags & besides else next(scores) for block in blocks])
+    scores = model.content_scores(block_features(blocks, containers, hints, besides), page)
+    content = selected([block for block in blocks if not block.container.tags & besides], scores)
     if sum(block.words for block in content) < _FEW_WORDS:
         content = _stated_content(hints, content)
     base = next((node.attributes.get("href") for node in tree.css("base[href]")[:1]), None)
