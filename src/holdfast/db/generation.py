@@ -7,6 +7,7 @@ acknowledged, so that it ends with a reason instead of losing its domains one by
 """
 
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -20,6 +21,7 @@ EPOCH_STEP: Final = 1_000_000
 """More claims of a domain than there can be in a second."""
 _SINCE: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The beginning of the numbers of generations, in seconds; the first generation of a store has the number 1."""
+_ATTEMPTS: Final = 3
 ENDED: Final = "The store was restored from a backup or moved while this run was under way."
 
 _CURRENT: Final = "SELECT id::text, generation FROM store_identity"
@@ -64,8 +66,16 @@ def begin(connection: psycopg.Connection, *, why: str, actor: str) -> int:
     Before: no worker holds a domain by right: the store was just restored or copied, and nobody else uses it; no transaction is open.
     After: all claims are free and their work is ready, every epoch is greater than any that another copy of this store has given, no run
     and no worker is under way, and workers, caches and indexes of the generation before find out that theirs is over. All of it in one
-    transaction, which rewrites every row of `domains`.
+    transaction, which rewrites every row of `domains`. A statement of an old worker that was under way may cost it a deadlock: it is
+    tried again.
     """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(psycopg.errors.DeadlockDetected):
+            return _begin(connection, why, actor)
+    return _begin(connection, why, actor)
+
+
+def _begin(connection: psycopg.Connection, why: str, actor: str) -> int:
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute("LOCK TABLE domains IN SHARE ROW EXCLUSIVE MODE")
