@@ -294,7 +294,7 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
             db.with_application_name("holdfast operation"), operation_handlers(settings, db).by_kind()
         ),
         search=search_service(settings, db.with_application_name("holdfast search")),
-        backups=backup_service(settings, db) if settings.backup.daily else None,
+        backups=backup_service(settings, db),
     )
 
 
