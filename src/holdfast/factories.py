@@ -385,7 +385,7 @@ def background_services(settings: Settings, db: Database) -> "BackgroundServices
         ),
         search=search_service(settings, db.with_application_name("holdfast search")),
         uploader=segment_uploader(settings, db),
-        backups=backup_service(settings, db) if settings.backup.daily else None,
+        backups=backup_service(settings, db),
     )
 
 

@@ -223,7 +223,14 @@ class BackgroundProcess:
     async def _follow(self) -> None:
         """Keep the log of the bundled server, in a thread, while another process does not."""
         backups, ended, said = self._services.backups, threading.Event(), ""
-        if backups is None or not backups.follows:
+        if backups is None or backups.shared:
+            return
+        if not backups.follows:
+            try:
+                if await asyncio.to_thread(follower.abandon, backups):
+                    log.info("the server keeps no log for backups any more: backup.daily is off")
+            except (HoldfastError, OSError) as problem:
+                log.warning("it is not known whether the server keeps log for backups: %s", problem)
             return
         stopping = asyncio.create_task(self._stop.wait())
         while not self._stop.is_set():
@@ -258,7 +265,7 @@ class BackgroundProcess:
     async def _make_backups(self) -> None:
         """Make the daily backup when it is due, and one that the log can continue if there is none, in a thread."""
         backups = self._services.backups
-        while backups is not None and not self._stop.is_set():
+        while backups is not None and backups.settings.daily and not self._stop.is_set():
             try:
                 if await asyncio.to_thread(backups.is_due, wanted=self._needs_backup):
                     made = await asyncio.to_thread(backups.make_daily, self._check_stopped)

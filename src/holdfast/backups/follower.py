@@ -182,7 +182,10 @@ class Follower:
             return
         self._recorded = now
         since = self._repository.restorable_since(self.log)
-        queries.record_following(self._connection, since=since, until=follow.until if since is not None else None)
+        if (
+            since is not None
+        ):  # before the first backup nothing can be restored by it, and why the last log ended stays known
+            queries.record_following(self._connection, since=since, until=follow.until)
 
     def check_slot(self) -> None:
         """Give the log up if the server has deleted some of it. Raises Refused."""
@@ -221,6 +224,29 @@ def follow(
             queries.record_following(connection, since=None, until=None, problem=f"The log cannot be copied: {reason}.")
             follower.check_slot()
             raise
+
+
+def abandon(service: BackupService) -> bool:
+    """Let the server keep no log for a follower any more, unless one runs; returns whether it did.
+
+    After `backup.daily` was switched off the server would keep its log up to `backup.wal_limit`.
+    """
+    server = service.server()
+    if server is None:
+        return False
+    try:
+        with queries.lock(queries.admin_database(server), follower=True) as connection:
+            if queries.slot(connection) is None:
+                return False
+            repository = service.repository()
+            for one in repository.logs():
+                if one.given_up is None:
+                    repository.give_up(one, "backup.daily was switched off")
+            queries.drop_slot(connection)
+            queries.forget_following(connection)
+            return True
+    except Refused:  # it is followed
+        return False
 
 
 def _make_whole(path: Path, size: int) -> None:

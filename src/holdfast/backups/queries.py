@@ -151,6 +151,11 @@ def record_following(
     connection.execute(_FOLLOWED, values)
 
 
+def forget_following(connection: psycopg.Connection) -> None:
+    """Record that no log is kept."""
+    connection.execute("DELETE FROM backup_following")
+
+
 def last_attempt(connection: psycopg.Connection) -> tuple[datetime | None, datetime | None, datetime]:
     """Return when the last complete or running backup and the last failed one began, and the database's time."""
     row = connection.execute(

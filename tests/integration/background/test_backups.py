@@ -46,6 +46,11 @@ def test_the_background_backs_up_and_follows(made: Bundled) -> None:
     with made.restorer.scratch(plan, made.data) as (_, recovered), recovered.database.session() as connection:
         row = connection.execute("SELECT count(*) FROM domains WHERE domain = 'followed.example'").fetchone()
     assert row == (1,)
+    made.groups["backup"]["daily"] = False
+    with made.start("background") as program:  # switched off: the server need not keep its log
+        wait_for(lambda: made.value("SELECT count(*) FROM pg_replication_slots") == 0, "the slot to go")
+        wait_for(lambda: made.repository.logs()[0].given_up, "the end of the log")
+        program.kill()
 
 
 def test_what_fails_is_an_alert_until_it_works(made: Bundled) -> None:

@@ -1,5 +1,6 @@
 """Backups of a bundled server: made, damaged, pruned, restored elsewhere, in place, and to a second. One server serves all tests."""
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -127,6 +128,31 @@ def test_any_second_is_restored(fresh: Bundled) -> None:
     with pytest.raises(Refused, match="cannot be restored"):
         fresh.restorer.plan(LATEST, moments[0] - timedelta(days=1))
     assert fresh.restorer.plan(LATEST, END).until == reached.until
+
+
+def test_images_are_copied_before_the_log_that_names_them(fresh: Bundled) -> None:
+    """An image whose row is committed late, under an id that is less than that of another one, is found all the same."""
+    source = FolderImageStore(fresh.data / "images")
+    row = "INSERT INTO images (sha256, size, format, media_type, file, frames, animated) VALUES (%s, 5, 'png', 'image/png', %s, 1, false)"
+    keys = {}
+    for body in (b"first", b"later"):
+        digest = hashlib.sha256(body).digest()
+        keys[body] = (digest, source.put(digest, "png", body))
+    with queries.lock(queries.admin_database(fresh.server), follower=True) as connection:
+        following = follower.Follower(fresh.service, fresh.server, connection)
+        with fresh.connection() as slow:
+            with slow.transaction():
+                slow.execute(row, keys[b"first"])
+                with fresh.connection() as quick:
+                    quick.execute(row, keys[b"later"])
+                following.tick()
+                copied = [fresh.repository.has_copy(f"images/{keys[body][1]}") for body in keys]
+                assert copied == [False, True]
+            following.tick()
+        assert fresh.repository.has_copy(f"images/{keys[b'first'][1]}")
+        assert fresh.repository.image_store().get(keys[b"first"][1]) == b"first"
+    with fresh.connection() as connection:
+        connection.execute("DELETE FROM images")
 
 
 def test_the_log_is_given_up_at_its_limit(fresh: Bundled) -> None:
