@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import psycopg
@@ -418,3 +418,12 @@ def _find_job(connection: psycopg.Connection, query: str, key: object) -> Job | 
 def _job_of_row(row: tuple[int, str, dict[str, object], int | None, str, int, int]) -> Job:
     job_id, name, spec, crawl_id, kind, *versions = row
     return Job(job_id, name, JobSpec.from_json(spec), crawl_id, JobKind(kind), *versions)
+
+
+def forgotten_at(connection: psycopg.Connection, job_id: int) -> datetime | None:
+    """Return when retention archived URLs of a job that has ended since; None: it did not, or the job was begun anew."""
+    row = connection.execute(
+        "SELECT aged_at FROM crawl_jobs WHERE id = %s AND state IN ('completed', 'failed', 'cancelled') AND aged_at > ended_at",
+        (job_id,),
+    ).fetchone()
+    return row[0] if row else None

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 from holdfast.control.request_secrets import SecretSealer
@@ -108,6 +109,16 @@ class FinishedCrawl:
     progress: CrawlProgress
 
 
+def _refuse_forgotten(connection: Connection, job: Job) -> None:
+    """Raise Refused for a job that has ended and whose URLs retention has archived: it would fetch all of them again."""
+    at = crawls.forgotten_at(connection, job.id)
+    if at is not None:
+        raise Refused(
+            f"Job {job.name} has ended, and retention archived what it has crawled ({at:%Y-%m-%d}). `--again` crawls all of it anew; "
+            f"`holdfast archive restore --job {quote(job.name)}` brings it back."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CrawlService:
     """The crawls of one database."""
@@ -183,6 +194,8 @@ class CrawlService:
             job, known = match.job, match.job is not None
             if job is not None and job.kind is JobKind.TASKS:
                 raise Refused(f"Job {job.name} is the one of all tasks; workers serve it (`holdfast serve`).")
+            if job is not None and not request.again and not (request.job and request.urls):
+                _refuse_forgotten(connection, job)
             if job is None:
                 with connection.transaction():  # a job whose secrets are refused is not created: its name stays free
                     job = self._create(connection, request, seeds, match)

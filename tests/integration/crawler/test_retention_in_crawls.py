@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from holdfast import factories
+from holdfast.errors import Refused
 from holdfast.frontier.service import FrontierService
 from tests.support.aged import DATA, let_pass, rows_of
 from tests.support.crawls import Crawls
@@ -46,6 +47,27 @@ def test_a_live_job_crawls_nothing_again(crawls: Crawls, connection: psycopg.Con
         with crawls.worker(job) as worker:
             worker.end()
         assert sorted(site.paths()[before:]) == (["/new"] if live else [*OLD, "/gone", "/new"])
+        assert_invariants(connection)
+
+
+def test_a_job_of_which_nothing_is_left_is_crawled_again_when_a_person_asks(
+    crawls: Crawls, connection: psycopg.Connection
+) -> None:
+    with Pages({"/": html("/a", "/b", "/c"), "/a": html("/"), "/b": html("/a"), "/c": html("/gone")}) as site:
+        crawls.crawl(site.url())
+        let_pass(connection, timedelta(days=100))
+        assert factories.retention_service(crawls.settings, crawls.database).run().problems == []
+        assert rows_of(connection, "url_frontier", "crawled_pages") == {"url_frontier": [], "crawled_pages": []}
+        before = len(site.paths())
+        with pytest.raises(Refused, match=r"retention archived what it has crawled .* `--again` crawls all of it anew"):
+            crawls.begin(site.url())
+        assert len(site.paths()) == before
+        crawls.crawl(site.url(), again=True)
+        assert sorted(site.paths()[before:]) == [*OLD, "/gone"]
+        assert_invariants(connection)
+        archives = factories.archive_service(crawls.settings, crawls.database)
+        for archive in archives.matching(kind="pages", job=None):
+            assert archives.restore(archive).restored == 0, "what was crawled anew is newer"
         assert_invariants(connection)
 
 

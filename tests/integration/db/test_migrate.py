@@ -209,6 +209,25 @@ def test_a_claim_and_a_crawl_under_way_live_through_every_step_down_and_up(
         assert_invariants(connection)
 
 
+def test_jobs_that_had_ended_keep_the_time_of_their_end(database: Database, store: Store) -> None:
+    """The step of retention, found by what it adds: the integrator may number it anew."""
+    (step,) = [step for step in migrate.STEPS if "retention_state" in step.up() and "CREATE TABLE" in step.up()]
+    before = f"{int(step.revision) - 1:04}"
+    store.connection.execute(
+        "INSERT INTO crawl_jobs (name, state, completed_at) VALUES ('done', 'completed', '2026-01-02 03:04Z'), ('lost', 'cancelled', NULL)"
+    )
+    ended = {
+        name: store.value("SELECT COALESCE(completed_at, updated_at) FROM crawl_jobs WHERE name = %s", name)
+        for name in ("done", "lost")
+    }
+    migrate.downgrade(database, before)
+    migrate.upgrade(database)
+    found = store.connection.execute("SELECT name, ended_at FROM crawl_jobs").fetchall()
+    assert {str(row[0]): row[1] for row in found} == {"default": None, "tasks": None, **ended}
+    store.connection.execute("UPDATE crawl_jobs SET state = 'pending', completed_at = NULL WHERE name = 'done'")
+    assert store.value("SELECT ended_at IS NULL FROM crawl_jobs WHERE name = 'done'")
+
+
 def test_a_step_that_fails_leaves_the_schema_after_the_one_before(database: Database) -> None:
     steps = new_steps(_COLOUR, "UPDATE domains SET colour = 'red'; SELECT 1 / 0")
     reached = steps[-2].revision
