@@ -3,7 +3,7 @@
 The rule: what needs more rights than those of the owner of the tables says `admin`: a connection of the bundled server's superuser.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -67,12 +67,20 @@ _OTHERS: Final = """
 SELECT COALESCE(NULLIF(application_name, ''), 'a program') || ' (process ' || pid || ')' FROM pg_stat_activity
 WHERE datname = %(database)s AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid
 """
-_FORGET_KILLED: Final = """
+_FORGET_OTHERS: Final = """
 UPDATE backups SET state = 'failed', ended_at = clock_timestamp(), error = 'The store was restored to a second before it was complete.'
 WHERE state = 'running' AND place <> ALL(%(places)s)
 """
+# Those that were complete, or begun, after the second to which the store was restored.
 _REMEMBER: Final = """
-UPDATE backups SET state = 'complete', ended_at = COALESCE(ended_at, clock_timestamp()) WHERE state = 'running' AND place = ANY(%(places)s)
+WITH known AS (
+    UPDATE backups SET state = 'complete', ended_at = %(ended)s, bytes = %(bytes)s
+    WHERE place = %(place)s AND state IN ('running', 'complete') RETURNING id
+)
+INSERT INTO backups (kind, place, generation, started_at, ended_at, bytes, state, parent_id)
+SELECT %(kind)s, %(place)s, %(generation)s, %(started)s, %(ended)s, %(bytes)s, 'complete',
+       (SELECT max(id) FROM backups WHERE place = %(parent)s AND state = 'complete')
+WHERE NOT EXISTS (SELECT FROM known)
 """
 
 _as_backup: Final = by_name(Backup)
@@ -126,10 +134,11 @@ def mark_deleted(connection: psycopg.Connection, place: str) -> None:
     connection.execute("UPDATE backups SET state = 'deleted' WHERE place = %s", (place,))
 
 
-def settle_after_restore(connection: psycopg.Connection, places: list[str]) -> None:
-    """Bring the rows of a restored store to what is on the disk: `places` are the folders of complete backups."""
-    connection.execute(_FORGET_KILLED, {"places": places})
-    connection.execute(_REMEMBER, {"places": places})
+def settle_after_restore(connection: psycopg.Connection, found: Sequence[Mapping[str, object]]) -> None:
+    """Bring the rows of a restored store to what is on the disk. `found`: the complete backups, the oldest first."""
+    connection.execute(_FORGET_OTHERS, {"places": [one["place"] for one in found]})
+    for one in found:
+        connection.execute(_REMEMBER, one)
     connection.execute("DELETE FROM backup_following")
 
 

@@ -196,6 +196,21 @@ class Repository:
             found = [_load(file) for file in files if _NAME.fullmatch(file.parent.name)]
         return sorted(found, key=lambda one: (one.started_at, one.name))
 
+    def rows(self) -> list[dict[str, object]]:
+        """What the table `backups` has of each complete backup, the oldest first."""
+        return [
+            {
+                "kind": one.kind,
+                "place": str(self.path(one)),
+                "generation": one.generation,
+                "started": one.started_at,
+                "ended": one.ended_at,
+                "bytes": one.bytes,
+                "parent": None if one.parent is None else str(self.folder / one.parent),
+            }
+            for one in self.backups()
+        ]
+
     def find(self, name: str) -> StoredBackup:
         """The backup of that name, or the `latest`. Raises NotFound."""
         found = self.backups()

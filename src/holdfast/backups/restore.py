@@ -199,9 +199,7 @@ class Restorer:
         with database.session() as connection:
             number = generation.begin(connection, why=f"restored from {plan.backup.name}{at}", actor=actor)
             with connection.transaction():
-                queries.settle_after_restore(
-                    connection, [str(self.repository.path(one)) for one in self.repository.backups()]
-                )
+                queries.settle_after_restore(connection, self.repository.rows())
                 queries.end_sessions(connection)
         return number
 

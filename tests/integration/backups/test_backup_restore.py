@@ -66,6 +66,8 @@ def test_full_and_incremental_backups_hold_their_second(fresh: Bundled) -> None:
         assert before.value("SELECT count(*) FROM domains WHERE domain = 'later.example'") == 0
         assert after.value("SELECT count(*) FROM domains WHERE domain = 'later.example'") == 1
         for one in (before, after):
+            listed = [(b.name, b.state, b.parent) for b in one.service.report().backups]
+            assert listed == [(small.name, "complete", full.name), (full.name, "complete", None)]
             assert one.violations() == {}
             assert one.value("SELECT generation FROM store_identity") > 1
             assert one.value("SELECT count(*) FROM domains WHERE claimed_by IS NOT NULL") == 0
