@@ -65,5 +65,7 @@ def test_the_tutorial_does_what_it_says(folder: Path) -> None:
     assert "User: admin  Password: " in said
     assert '"status":"ready"' in said
     assert "There is no active alert." in said
+    assert re.search(r"Restored \S+-full into restored in .* \(generation \d+\)", said)
+    assert (folder / "restored" / "archive").is_dir()
     assert (folder / ".holdfast" / "archive").is_dir()
     assert said.rstrip().endswith("The database server is stopped.")

@@ -12,6 +12,7 @@ from holdfast.cli import command_context, output
 from holdfast.cli.command_context import actor, say
 from holdfast.cli.help import Command
 from holdfast.cli.output import format_bytes, pluralize, safe
+from holdfast.errors import UsageError
 from holdfast.workers.cli import Yes
 
 
@@ -24,6 +25,12 @@ def restore(
     ctx: typer.Context,
     name: Name,
     to: To = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="DIR", help="The data folder to restore into; default: the one in use (--data)."
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Run all checks before it takes its place.")
     ] = True,
@@ -33,7 +40,8 @@ def restore(
     yes: Yes = False,
     as_json: output.Json = False,
 ) -> None:
-    """Restore a backup into the data folder (--data), as of its second or, with --to, of any later one that the log has.
+    """Restore a backup into the data folder, or with --into into another one, as of its second or, with --to, of any later one that the
+    log has.
 
     Into an empty or new folder it restores a store of its own. Where a store is, it asks, refuses while anything runs on it, and keeps the
     replaced database beside the new one. The restored store begins a new generation: workers of the old one write nothing any more. A
@@ -42,13 +50,19 @@ def restore(
     Examples:
         holdfast restore latest
         holdfast restore latest --to "2026-11-17 14:00"
-        holdfast restore .holdfast/backups/20261117T030000Z-full --data restored
+        holdfast restore latest --into restored
         holdfast restore latest --dry-run
     """
     context = command_context.get(ctx)
     context.require_local("`holdfast restore`")
     settings = context.settings
     folder = factories.backup_folder(settings)
+    if into is not None:
+        if settings.database_url is not None:
+            raise UsageError(
+                "--into names a data folder with a bundled database; HOLDFAST_DATABASE_URL is set. Leave one of them out."
+            )
+        settings = settings.model_copy(update={"data": into})
     with progress("Restoring") as watch:
         restorer, plan = plan_of(context, folder, name, to, watch)
         wrong = restorer.problems(plan) if dry_run else []
