@@ -234,7 +234,7 @@ def test_gc_deletes_no_image_that_a_kept_backup_names(fresh: Bundled) -> None:
     mtime(path, time.time() - 7 * 86400)
     fresh.service.make(actor="test")
     kept = fresh.run("gc", "--json")
-    assert json.loads(kept.out)["kept"] == 1
+    assert json.loads(kept.out)["for_backups"] == 1
     assert path.exists()
     fresh.service.delete(LATEST, actor="test")
     assert json.loads(fresh.run("gc", "--json").out)["files"] == 1

@@ -101,7 +101,9 @@ def test_garbage(cli: Cli, ids: list[int], files: Path, connection: psycopg.Conn
     connection.execute("INSERT INTO backups (generation, kind, state, place) VALUES (1, 'full', 'complete', '/b')")
     named = store.put(b"\2" * 32, "png", b"orphan")
     os.utime(files / named, (0, 0))
-    assert cli("gc").out.endswith("1 file more: a kept backup may name them, so they stay until it is deleted.\n")
+    assert cli("gc").out.endswith(
+        "1 file more: a kept backup may name them and has no copy, so they stay until it is deleted (`holdfast backup list`).\n"
+    )
     assert store.exists(named)
     connection.execute("UPDATE backups SET started_at = clock_timestamp()")
     assert cli("gc", "--json").json["files"] == 1

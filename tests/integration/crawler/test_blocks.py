@@ -73,7 +73,10 @@ def test_a_site_that_refuses_everything_is_tried_three_times_more_and_then_left_
         crawl={"patience": 0.1},
         politeness={"max_back_off": 1, "circuit_failures": 100, "retry_delay": 0.01},
         cooldown={"rate_limited": 0.1, "jitter": 0},
-        domains={"max_errors": 4},
+        domains={
+            "max_errors": 4,
+            "max_concurrent_requests": 1,
+        },  # else four requests may be under way before the first answer
     )
     with Pages(walled(3, BUSY, first=BUSY)) as site:
         assert crawls.command("seeds", "add", *(site.url(path) for path in ["/", *links(3)])) == 0

@@ -80,13 +80,13 @@ def test_a_store_of_archives_that_is_away_loses_nothing(
     before = rows_of(connection, *DATA)
     with object_store(tmp_path / "record") as objects:
         crawls.set(
-            images={
+            retention={
+                "store": f"s3://{BUCKET}/old/days",
                 "endpoint": objects.endpoint,
                 "store_timeout": "1s",
                 "access_key": KEYS["AWS_ACCESS_KEY_ID"],
                 "secret_key": KEYS["AWS_SECRET_ACCESS_KEY"],
-            },
-            retention={"store": f"s3://{BUCKET}/old/days"},
+            }
         )
         service = factories.retention_service(crawls.settings, crawls.database)
         objects.stop()

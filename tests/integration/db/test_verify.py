@@ -103,6 +103,11 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "I11 every reference to the archive is whole": (
         f"UPDATE crawled_pages SET archive_segment = 's', archive_offset = 0, archive_length = 1 WHERE {PAGE}",
     ),
+    "I11 no page was lost with the machine that had its segment (archive_lost)": (
+        """WITH machine AS (INSERT INTO archive_machines (folder_id, name) VALUES ('f', 'm') RETURNING id)
+        INSERT INTO archive_segments (segment, machine_id, state) SELECT 'w/s', id, 'lost' FROM machine""",
+        f"UPDATE crawled_pages SET archive_segment = 'w/s', archive_offset = 0, archive_length = 1 WHERE {PAGE}",
+    ),
     "I11 every version of a page belongs to a page": (
         f"""INSERT INTO page_versions
             (domain_id, job_id, url_key, crawled_at, replaced_at, content_length, number, noindex, change, outcome)

