@@ -289,10 +289,12 @@ def restorer(settings: Settings, folder: Path, say: Callable[[str], None], watch
 def retention_service(settings: Settings, db: Database) -> "RetentionService":
     """The service of retention, with the archive of this machine. Raises UsageError if the data folder is another user's, SettingsError."""
     from holdfast.archive.file_store import open_store
+    from holdfast.archive.segment_store import open_segment_store
     from holdfast.retention.service import RetentionService
 
     store = open_store(settings.retention.store, settings.retention, settings.data)
-    return RetentionService(db, settings.retention, store, archive_folder(settings))
+    objects = open_segment_store(settings.archive)
+    return RetentionService(db, settings.retention, store, archive_folder(settings), objects)
 
 
 def archive_service(settings: Settings, db: Database) -> "ArchiveService":

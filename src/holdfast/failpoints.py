@@ -36,6 +36,7 @@ NAMES: Final = frozenset(
         "retention_read",
         "retention_archived",
         "retention_deleted",
+        "retention_file_deleted",
         "retention_restored",
     }
 )

@@ -9,6 +9,7 @@ import psycopg
 import zstandard
 
 from holdfast.archive.file_store import FolderFileStore
+from holdfast.archive.segment_store import SegmentStore
 from holdfast.db.connection import Database
 from holdfast.model.commit_batch import PageRow
 from holdfast.model.fetch_types import ArchiveRef
@@ -168,10 +169,15 @@ class Kept:
     database: Database
     folder: Path
     format: str = "parquet"
+    objects: SegmentStore | None = None
+    archive_name: str = "archive"
 
     @property
     def archive(self) -> Path:
-        return self.folder / "archive"
+        return self.folder / self.archive_name
+
+    def store_files(self, kind: str) -> list[Path]:
+        return sorted((self.folder / "retention" / kind).glob("*/*"))
 
     @property
     def store(self) -> FolderFileStore:
@@ -179,7 +185,7 @@ class Kept:
 
     def service(self, **settings: Any) -> RetentionService:
         return RetentionService(
-            self.database, Retention(**{"format": self.format} | settings), self.store, self.archive
+            self.database, Retention(**{"format": self.format} | settings), self.store, self.archive, self.objects
         )
 
     @property

@@ -46,6 +46,10 @@ class SegmentStore(Protocol):
         """The size of a segment; None: there is none. Raises ArchiveUnavailable."""
         ...
 
+    def delete(self, segment: str) -> None:
+        """Delete a segment. After: it is gone, also if it was before. Raises ArchiveUnavailable: call again."""
+        ...
+
 
 def open_segment_store(settings: Archive) -> SegmentStore | None:
     """The store that the settings name; None: segments stay where they were written. Nothing is asked yet. Raises SettingsError."""
@@ -114,6 +118,12 @@ class FolderSegmentStore:
             except FileNotFoundError:
                 return None
 
+    def delete(self, segment: str) -> None:
+        path = self._folder / _checked(segment)
+        with suppress(NotFound), self._reporting(segment):
+            path.unlink()
+            _sync_folder(path.parent)
+
     @contextmanager
     def _reporting(self, segment: str | None = None) -> Iterator[None]:
         """Turn an error of the file system into one of ours. `segment`: it must exist, and so must the folder of all."""
@@ -169,6 +179,13 @@ class S3SegmentStore:
                 return obstore.head(self._s3.open(), key)["size"]
         except NotFound:
             return None
+
+    def delete(self, segment: str) -> None:
+        import obstore
+
+        key = _checked(segment)
+        with suppress(NotFound), self._s3.reporting(key):
+            obstore.delete(self._s3.open(), key)
 
 
 def _sync_folder(folder: Path) -> None:

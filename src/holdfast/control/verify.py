@@ -85,14 +85,14 @@ class Verifier:
         tally = _Tally(BYTES)
         sizes: dict[str, int | str | None] = {}
         with self.database.session() as connection:
-            moved = {one.segment for one in archives.archived_segments(connection).values() if one.deleted}
+            moved = archives.archived_segments(connection)
             for chunk in checks.references(connection):
                 missing = {row["archive_segment"] for row in chunk if not archive.has(row["archive_segment"])}
                 states = archive_segments.states(connection, sorted(missing)) if missing else {}
                 for row in chunk:
                     tally.looked_at += 1
                     segment = row["archive_segment"]
-                    if segment in moved and segment in missing:
+                    if segment in missing and segment in moved and self._is_moved(archive, moved[segment], sizes):
                         tally.archived += 1
                     elif self._is_elsewhere_or_lost(archive, segment, states.get(segment), missing=segment in missing):
                         # What was lost with a machine is the finding of a check of its own.
@@ -104,6 +104,15 @@ class Verifier:
                     if tally.is_time():
                         yield tally.looked_at, None
         yield tally.looked_at, tally.finding()
+
+    @staticmethod
+    def _is_moved(
+        archive: ArchiveReader, segment: archives.ArchivedSegment, sizes: dict[str, int | str | None]
+    ) -> bool:
+        """Whether only the store of archives has a segment; also if retention was killed before it noted that."""
+        if segment.deleted or archive.store is None:
+            return segment.deleted
+        return _size(archive, segment.segment, sizes) is None
 
     def _is_elsewhere_or_lost(
         self, archive: ArchiveReader, segment: str, state: SegmentState | None, *, missing: bool
@@ -126,12 +135,7 @@ class Verifier:
         if state is not SegmentState.UPLOADED or archive.store is None or self.read_uploaded:
             return _problem(archive, row)
         segment = row["archive_segment"]
-        if segment not in sizes:
-            try:
-                sizes[segment] = archive.store.size(segment)
-            except HoldfastError as problem:
-                sizes[segment] = str(problem)
-        size = sizes[segment]
+        size = _size(archive, segment, sizes)
         if isinstance(size, str):
             return size
         if size is None:
@@ -218,3 +222,13 @@ def _problem(archive: ArchiveReader, row: dict[str, Any]) -> str | None:
     except (HoldfastError, OSError) as problem:
         return str(problem)
     return None
+
+
+def _size(archive: ArchiveReader, segment: str, sizes: dict[str, int | str | None]) -> int | str | None:
+    """The size of an uploaded segment; None: there is no such object, a text: why that is not known. `sizes` keeps it."""
+    if segment not in sizes and archive.store is not None:
+        try:
+            sizes[segment] = archive.store.size(segment)
+        except HoldfastError as problem:
+            sizes[segment] = str(problem)
+    return sizes.get(segment)

@@ -23,7 +23,10 @@ ON CONFLICT (segment) DO UPDATE SET found = false WHERE s.found AND s.machine_id
 """  # noqa: S608 — composed of the constant above only
 # What another machine has is its own affair: here may be a part of it only.
 _FOUND: Final = """
-INSERT INTO archive_segments (segment, machine_id, state, found) SELECT unnest(%(segments)s::text[]), %(machine)s, 'local', true
+INSERT INTO archive_segments (segment, machine_id, state, found)
+SELECT f.segment, %(machine)s, 'local', true FROM unnest(%(segments)s::text[]) AS f(segment)
+WHERE NOT EXISTS (SELECT FROM archives a WHERE a.kind = 'segment' AND a.state = 'complete' AND a.source = f.segment
+                  AND a.deleted_at IS NOT NULL)
 ON CONFLICT (segment) DO UPDATE SET state = 'local', lost_at = NULL
 WHERE archive_segments.machine_id = excluded.machine_id AND archive_segments.state = 'lost'
 """
@@ -68,7 +71,7 @@ def opened(connection: psycopg.Connection, folder_id: str, name: str, segment: s
 
 def found(connection: psycopg.Connection, machine_id: int, segments: Sequence[str]) -> None:
     """Record segments that are on the disk of a machine. After: those that no machine had, and those that were lost with this one, wait to
-    be uploaded; all others are as they were."""
+    be uploaded; all others are as they were, and what retention has archived and deleted is not uploaded again."""
     connection.execute(_FOUND, {"machine": machine_id, "segments": sorted(segments)})
 
 

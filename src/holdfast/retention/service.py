@@ -5,7 +5,6 @@ a run may be killed at any moment, and the next one goes on. One run at a time w
 """
 
 import logging
-import os
 import socket
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -19,13 +18,14 @@ from holdfast import failpoints
 from holdfast.archive import reader
 from holdfast.archive.file_store import FileStore, facts_of
 from holdfast.archive.segment_file import SUFFIX as SEGMENT_SUFFIX
-from holdfast.archive.segment_file import mark_path
+from holdfast.archive.segment_store import SegmentStore
 from holdfast.archive.writer import safe_name
+from holdfast.db import archive_segments, audit, backups
 from holdfast.db import archives as manifest
-from holdfast.db import audit, backups
 from holdfast.db.connection import Connection, Database
-from holdfast.errors import HoldfastError, StoreError, StoreUnavailable, UnderWay
+from holdfast.errors import ArchiveDamaged, HoldfastError, NotFound, StoreError, StoreUnavailable, UnderWay
 from holdfast.model import schedule
+from holdfast.model.segment import SegmentState
 from holdfast.retention import files
 from holdfast.retention.queries import archives, chunks, jobs, log, runs, segments, tables
 from holdfast.retention.queries.chunks import Keys, ReadPart
@@ -37,6 +37,7 @@ from holdfast.retention.records import (
     SegmentGarbage,
     StepResult,
 )
+from holdfast.retention.segment_files import SegmentFiles, reporting
 from holdfast.settings import Retention
 
 logger: Final = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ ACTOR: Final = "schedule"
 """The actor of runs by the schedule, in the audit log."""
 SEGMENTS: Final = "segments"
 """The step that moves files of the WARC archive."""
+_WAITING: Final = frozenset({SegmentState.OPEN, SegmentState.LOCAL})
+"""Segments that the object store does not have yet; they are aged when it has."""
 _ATTEMPTS: Final = 5
 """How often a chunk is read again that changed meanwhile."""
 _WHAT: Final = {
@@ -89,6 +92,12 @@ class RetentionService:
     store: FileStore
     archive: Path
     """The folder of the WARC archive of this machine."""
+    objects: SegmentStore | None = None
+    """The object store of the WARC archive (archive.store); None: there is none."""
+
+    @property
+    def _files(self) -> SegmentFiles:
+        return SegmentFiles(self.archive, self.objects)
 
     def rules(self) -> list[RetentionRule]:
         """Return what is kept how long, in the order of a run."""
@@ -196,7 +205,7 @@ class RetentionService:
             return StepResult(step, 0, 0, 0)
         if step == SEGMENTS:
             found = self._old_segments(connection, kept)
-            return StepResult(step, len(found), 0, sum(path.stat().st_size for path in found.values()))
+            return StepResult(step, len(found), 0, sum(one.size for one in found.values()))
         rows = 0
         if step == log.STEP:
             for _, count in log.waiting(connection, kept):
@@ -346,7 +355,7 @@ class RetentionService:
     def _write(self, key: str, part: ReadPart) -> ArchiveFile:
         with tempfile.TemporaryDirectory(prefix="holdfast-retention-") as folder:
             path = Path(folder) / f"rows{files.SUFFIX[self.settings.format]}"
-            with _reporting(path):
+            with reporting(path):
                 files.write(path, part.columns, part.rows, self.settings.format)
                 facts = facts_of(path)
             self.store.put_file(key, path)
@@ -390,43 +399,75 @@ class RetentionService:
     # Files of the WARC archive -----------------------------------------------------------------------------------------
 
     def _move_segments(self, connection: Connection, kept: timedelta, tally: _Tally) -> "_Work":
-        for name, path in self._old_segments(connection, kept).items():
-            with _reporting(path):
+        problem: HoldfastError | None = None
+        for name, old in self._old_segments(connection, kept).items():
+            try:
+                size = self._archive_segment(connection, name, old)
+            except (ArchiveDamaged, NotFound) as found:  # the object of this one; it stays, and the others go on
+                problem = found
+                continue
+            tally.rows += 1
+            tally.archives += 1
+            tally.bytes += size
+            yield
+        yield from self._delete_segments(connection)
+        if problem is not None:
+            raise problem
+
+    def _archive_segment(self, connection: Connection, name: str, old: "_OldSegment") -> int:
+        """Archive a segment, and return its size; nothing is deleted yet."""
+        if not self.settings.archive_segments:
+            archive_id = chunks.begin(connection, manifest.SEGMENT, place=self.store.place, source=name)
+            segments.complete(connection, archive_id)
+            return old.size
+        with self._files.opened(name, old.entry) as path:
+            with reporting(path):
                 facts = facts_of(path)
             archive_id = chunks.begin(connection, manifest.SEGMENT, place=self.store.place, source=name)
             key = _key(manifest.SEGMENT, archive_id, manifest.SEGMENT, SEGMENT_SUFFIX)
-            if self.settings.archive_segments:
-                self.store.put_file(key, path)
-                failpoints.reach("retention_archived")
-            with connection.transaction():
-                if self.settings.archive_segments:
-                    file = ArchiveFile(manifest.SEGMENT, key, 1, facts.size, facts.sha256.hex())
-                    chunks.add_file(connection, archive_id, 0, file)
-                segments.complete(connection, archive_id)
-            tally.rows += 1
-            tally.archives += 1
-            tally.bytes += facts.size
-            yield
-        yield from self._delete_segments(connection)
+            self.store.put_file(key, path)
+        failpoints.reach("retention_archived")
+        with connection.transaction():
+            file = ArchiveFile(manifest.SEGMENT, key, 1, facts.size, facts.sha256.hex())
+            chunks.add_file(connection, archive_id, 0, file)
+            segments.complete(connection, archive_id)
+        return facts.size
 
     def _delete_segments(self, connection: Connection) -> "_Work":
-        """Delete the files of archived segments that no kept backup names."""
+        """Delete the files and objects of archived segments that no kept backup names, then what the manifest says of them."""
         oldest = backups.oldest_kept(connection)
-        for name, (archive_id, archived_at) in segments.to_delete(connection).items():
-            path = self.archive / name
-            if not path.parent.is_dir() or (oldest is not None and oldest <= archived_at):
-                continue  # it is on another machine, or in a backup
-            with _reporting(path):
-                path.unlink(missing_ok=True)  # a run that was killed here may have done it
-                _sync_folder(path.parent)
+        archived = segments.to_delete(connection)
+        states = archive_segments.states(connection, list(archived))
+        for name, (archive_id, archived_at) in archived.items():
+            state, here = states.get(name), self._files.is_here(name)
+            if state is SegmentState.LOST and not here:
+                segments.mark_deleted(connection, archive_id, name)  # its machine is gone, and its archive is not
+                continue
+            if (oldest is not None and oldest <= archived_at) or (self.objects is not None and state in _WAITING):
+                continue  # it is in a backup, or uploaded first
+            if not here and (state is not SegmentState.UPLOADED or self.objects is None):
+                continue  # it is on another machine
+            self._delete_segment(name, state)
             failpoints.reach("retention_deleted")
-            segments.mark_deleted(connection, archive_id, name)
+            if self.objects is not None or state is not SegmentState.UPLOADED:
+                segments.mark_deleted(connection, archive_id, name)
             yield
+        if self.objects is not None:
+            for name in segments.deleted_elsewhere(connection, list(self._files.closed())):
+                self._files.delete_file(name)  # another machine has archived it, from the object store
+                yield
+
+    def _delete_segment(self, name: str, state: SegmentState | None) -> None:
+        """Delete the file of a segment and, if it is uploaded, its object. It may be repeated. Raises ArchiveUnavailable, HoldfastError."""
+        self._files.delete_file(name)
+        if self.objects is not None and state is SegmentState.UPLOADED:
+            failpoints.reach("retention_file_deleted")
+            self.objects.delete(name)
 
     def collect_segments(
         self, grace: timedelta, *, dry_run: bool = False, watch: Callable[[int], None] = lambda _: None
     ) -> SegmentGarbage:
-        """Delete files of the archive (WARC) of this machine that no page, version or task names, without an archive.
+        """Delete files of the archive (WARC) of this machine, and objects, that no page, version or task names, without an archive.
 
         Only those older than `grace` that hold no body of a segment that stays; one that a kept backup may name stays, too.
         """
@@ -436,12 +477,11 @@ class RetentionService:
             try:
                 old = self._unneeded(connection, segments.named(connection), grace)
                 free = backups.deletable(connection, manifest.SEGMENT, list(old), dry_run=dry_run)
-                sizes = {name: path.stat().st_size for name, path in old.items() if name in free}
+                sizes = {name: one.size for name, one in old.items() if name in free}
                 for number, name in enumerate(() if dry_run else sizes, 1):
-                    with _reporting(old[name]):
-                        old[name].unlink(missing_ok=True)
-                        _sync_folder(old[name].parent)
-                    segments.forget_originals(connection, name)
+                    entry = old[name].entry
+                    self._delete_segment(name, None if entry is None else entry.state)
+                    segments.forget(connection, name)
                     watch(number)
                 if not dry_run:
                     backups.forget_unnamed(connection, manifest.SEGMENT, list(sizes))
@@ -449,43 +489,66 @@ class RetentionService:
                 archives.unlock(connection)
         return SegmentGarbage(len(sizes), sum(sizes.values()), len(old) - len(sizes), dry_run)
 
-    def _old_segments(self, connection: Connection, kept: timedelta) -> dict[str, Path]:
-        """Return the segments of this machine that no page needs that is kept, and that are not archived yet, by name."""
+    def _old_segments(self, connection: Connection, kept: timedelta) -> "dict[str, _OldSegment]":
+        """Return the segments that no page needs that is kept, and that are not archived yet, by name."""
         needed = segments.needed(connection, kept) | set(manifest.archived_segments(connection))
         return self._unneeded(connection, needed, kept)
 
-    def _unneeded(self, connection: Connection, needed: set[str], age: timedelta) -> dict[str, Path]:
-        """Return the segments of this machine that are older than `age` and not needed, without those that hold bodies of others."""
-        there = self._closed_segments()
+    def _unneeded(self, connection: Connection, needed: set[str], age: timedelta) -> "dict[str, _OldSegment]":
+        """Return the segments of this machine, and those that any has uploaded, that are older than `age` and not needed, without those
+        that hold bodies of others."""
+        there = self._files.closed()
+        known = segments.in_manifest(connection) if self.objects is not None else {}
+        uploaded = {name: entry for name, entry in known.items() if entry.state is SegmentState.UPLOADED}
+        waiting = {name: entry for name, entry in known.items() if entry.state in _WAITING}
         began = {safe_name(name): at for name, at in segments.writers(connection).items()}
-        oldest = datetime.now(UTC) - age
-        old = {}
+        # What only another machine has cannot be read here; it may refer to a body of any segment of its worker's life.
+        unreadable = {
+            _folder(name) for name, entry in waiting.items() if name not in there and not _is_of(began, name, entry.at)
+        }
+        times = {name: entry.at for name, entry in uploaded.items()}
+        found = {name: _OldSegment(entry.size, entry) for name, entry in uploaded.items()}
         for name, path in there.items():
-            if name in needed:
+            try:
+                facts = path.stat()
+            except FileNotFoundError:  # uploaded and removed meanwhile
                 continue
-            changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-            writer = began.get(path.parent.name)
-            if changed < oldest and (writer is None or changed < writer):
-                old[name] = path
-        folders = {path.parent for path in old.values()}
-        staying = [name for name, path in there.items() if name not in old and path.parent in folders]
-        known = segments.known_originals(connection, staying)
+            times[name] = datetime.fromtimestamp(facts.st_mtime, UTC)
+            found[name] = _OldSegment(facts.st_size, known.get(name))
+        oldest = datetime.now(UTC) - age
+        old = {
+            name: one
+            for name, one in found.items()
+            if times[name] < oldest
+            and not _is_of(began, name, times[name])
+            and _folder(name) not in unreadable
+            and name not in needed
+            and name not in waiting
+        }
+        folders = {_folder(name) for name in old}
+        staying = [name for name in found if name not in old and _folder(name) in folders]
+        originals = segments.known_originals(connection, staying)
         for name in staying:
-            if name not in known:
-                with _reporting(there[name]):
-                    known[name] = reader.originals(there[name])
-                segments.save_originals(connection, name, known[name])
-            for original in known[name]:
+            for original in originals[name] if name in originals else self._originals(connection, name, found[name]):
                 old.pop(original, None)
         return old
 
-    def _closed_segments(self) -> dict[str, Path]:
-        """Return the segments in the archive of this machine that are not open, by name."""
-        return {
-            f"{path.parent.name}/{path.name}": path
-            for path in sorted(self.archive.glob(f"*/*{SEGMENT_SUFFIX}"))
-            if path.is_file() and not path.is_symlink() and not mark_path(path).exists()
-        }
+    def _originals(self, connection: Connection, name: str, one: "_OldSegment") -> set[str]:
+        """Read and save to which segments records of a segment refer."""
+        try:
+            with self._files.opened(name, one.entry) as path, reporting(path):
+                found = reader.originals(path)
+        except NotFound:
+            return set()  # someone deleted its object, so it cannot be read anyway
+        segments.save_originals(connection, name, found)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _OldSegment:
+    size: int
+    entry: segments.ManifestEntry | None
+    """What the manifest of the object store says; None: nothing."""
 
 
 _Work = Generator[None, None, None]
@@ -504,17 +567,11 @@ def _key(kind: str, archive_id: int, table: str, suffix: str) -> str:
     return f"{kind}/{archive_id // 1000:06}/{archive_id:09}-{table}{suffix}"
 
 
-@contextmanager
-def _reporting(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise HoldfastError(f"{path} cannot be used: {(problem.strerror or str(problem)).lower()}.") from problem
+def _folder(segment: str) -> str:
+    return segment.partition("/")[0]
 
 
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _is_of(began: dict[str, datetime], segment: str, at: datetime) -> bool:
+    """Whether a segment of this time is of the present life of a worker that runs."""
+    writer = began.get(_folder(segment))
+    return writer is not None and at >= writer

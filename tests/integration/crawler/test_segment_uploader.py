@@ -46,6 +46,9 @@ class Watched:
     def size(self, segment: str) -> int | None:
         return self.store.size(segment)
 
+    def delete(self, segment: str) -> None:
+        self.store.delete(segment)
+
 
 class Machine:
     """An archive folder with its writer and uploader."""

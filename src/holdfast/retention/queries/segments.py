@@ -6,9 +6,11 @@ file stays while a kept backup may name it.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
+
+from holdfast.model.segment import SegmentState
 
 # Which jobs have ended is found once, and not for each page.
 _NEEDED: Final = """
@@ -45,6 +47,24 @@ _ARCHIVED: Final = """
 SELECT source, id, completed_at FROM archives WHERE kind = 'segment' AND state = 'complete' AND deleted_at IS NULL ORDER BY id
 """
 _DELETED: Final = "UPDATE archives SET deleted_at = clock_timestamp() WHERE id = %(archive)s"
+# Restored ones are not `complete`; one that has two archives may have been restored from the other.
+_COPIES: Final = """
+SELECT a.source FROM archives a WHERE a.kind = 'segment' AND a.state = 'complete' AND a.deleted_at IS NOT NULL
+AND a.source = ANY(%(segments)s) AND NOT EXISTS (
+    SELECT FROM archives k WHERE k.kind = 'segment' AND k.source = a.source AND k.kept_until > clock_timestamp())
+"""
+_MANIFEST: Final = "SELECT segment, state, COALESCE(uploaded_at, opened_at), bytes, sha256 FROM archive_segments"
+_FORGET: Final = "DELETE FROM archive_segments WHERE segment = %(segment)s"
+
+
+class ManifestEntry(NamedTuple):
+    """A segment, as the manifest of the object store knows it."""
+
+    state: SegmentState
+    at: datetime
+    """When it was uploaded; if it was not, when it was begun."""
+    size: int
+    sha256: bytes
 
 
 def needed(connection: psycopg.Connection, kept: timedelta) -> set[str]:
@@ -86,12 +106,28 @@ def to_delete(connection: psycopg.Connection) -> dict[str, tuple[int, datetime]]
     return {source: (archive, at) for source, archive, at in connection.execute(_ARCHIVED).fetchall()}
 
 
-def forget_originals(connection: psycopg.Connection, segment: str) -> None:
-    """Forget to which segments records of a segment refer that was deleted."""
-    connection.execute(_FORGET_ORIGINALS, {"segment": segment})
+def in_manifest(connection: psycopg.Connection) -> dict[str, ManifestEntry]:
+    """Return all segments in the manifest of the object store, by name."""
+    rows = connection.execute(_MANIFEST)
+    return {
+        name: ManifestEntry(SegmentState(state), at, size or 0, sha256 or b"") for name, state, at, size, sha256 in rows
+    }
+
+
+def deleted_elsewhere(connection: psycopg.Connection, segments: Sequence[str]) -> list[str]:
+    """Return those of these segments that are archived and deleted: a file of one is a copy that is left."""
+    return [row[0] for row in connection.execute(_COPIES, {"segments": list(segments)})]
+
+
+def forget(connection: psycopg.Connection, segment: str) -> None:
+    """Forget a segment: where it was, and to which segments its records refer. Before: its file and its object are deleted."""
+    with connection.transaction():
+        connection.execute(_FORGET_ORIGINALS, {"segment": segment})
+        connection.execute(_FORGET, {"segment": segment})
 
 
 def mark_deleted(connection: psycopg.Connection, archive_id: int, segment: str) -> None:
-    """Note that the file of an archived segment was deleted."""
-    connection.execute(_DELETED, {"archive": archive_id})
-    connection.execute(_FORGET_ORIGINALS, {"segment": segment})
+    """Note that the file of an archived segment, and its object, were deleted. After: the manifest of the object store does not name it."""
+    with connection.transaction():
+        connection.execute(_DELETED, {"archive": archive_id})
+        forget(connection, segment)

@@ -1,0 +1,104 @@
+"""Closed segments as retention finds them: files on the disk of this machine, and objects that any machine has uploaded.
+
+The rule: what is uploaded may be aged by any machine, and a file by its machine alone. A copy of an object has the hash that the manifest
+says.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.archive.segment_file import SUFFIX, mark_path
+from holdfast.archive.segment_store import SegmentStore
+from holdfast.errors import ArchiveDamaged, HoldfastError, NotFound
+from holdfast.retention.queries.segments import ManifestEntry
+
+_BLOCK: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """The segments of this machine, and those in the object store."""
+
+    folder: Path
+    objects: SegmentStore | None = None
+    """The object store (archive.store); None: there is none."""
+
+    def closed(self) -> dict[str, Path]:
+        """Return the segments in the archive of this machine that are not open, by name."""
+        return {
+            f"{path.parent.name}/{path.name}": path
+            for path in sorted(self.folder.glob(f"*/*{SUFFIX}"))
+            if path.is_file() and not path.is_symlink() and not mark_path(path).exists()
+        }
+
+    def is_here(self, name: str) -> bool:
+        """Whether the worker of a segment wrote on this machine."""
+        return (self.folder / name).parent.is_dir()
+
+    @contextmanager
+    def opened(self, name: str, entry: ManifestEntry | None) -> Iterator[Path]:
+        """The file of a segment on this machine, else a copy of its object, which exists until the context ends.
+
+        Raises NotFound, ArchiveUnavailable, ArchiveDamaged if the object is not what was uploaded, HoldfastError.
+        """
+        path = self.folder / name
+        if entry is None or self.objects is None or path.exists():
+            yield path
+            return
+        with tempfile.TemporaryDirectory(prefix="holdfast-retention-") as folder:
+            copy = Path(folder) / name
+            with reporting(copy):
+                copy.parent.mkdir()
+                digest = self._copy(self.objects, name, copy)
+            if (copy.stat().st_size, digest) != (entry.size, entry.sha256):
+                raise ArchiveDamaged(
+                    f"{name} in {self.objects.place} is damaged: it has {copy.stat().st_size:,} bytes and the SHA-256 {digest.hex()}, not "
+                    f"{entry.size:,} and {entry.sha256.hex()}. It is not archived, and stays."
+                )
+            yield copy
+
+    @staticmethod
+    def _copy(objects: SegmentStore, name: str, copy: Path) -> bytes:
+        size = objects.size(name)
+        if size is None:
+            raise NotFound(
+                f"{objects.place} has no file {name}, although it was uploaded; `holdfast verify` names its pages."
+            )
+        digest = hashlib.sha256()
+        with copy.open("wb") as file:
+            for at in range(0, size, _BLOCK):
+                block = objects.read(name, at, min(_BLOCK, size - at))
+                file.write(block)
+                digest.update(block)
+        return digest.digest()
+
+    def delete_file(self, name: str) -> None:
+        """Delete the file of a segment on this machine, if there is one. After: that survives a power cut. Raises HoldfastError."""
+        path = self.folder / name
+        with reporting(path):
+            path.unlink(missing_ok=True)  # a run that was killed here may have done it
+            if path.parent.is_dir():
+                _sync_folder(path.parent)
+
+
+@contextmanager
+def reporting(path: Path) -> Iterator[None]:
+    """Turn an error of the file system into one of ours."""
+    try:
+        yield
+    except OSError as problem:
+        raise HoldfastError(f"{path} cannot be used: {(problem.strerror or str(problem)).lower()}.") from problem
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
