@@ -152,7 +152,7 @@ class PageService:
                     crawled_at=stored.version.crawled_at,
                     outcome=stored.version.outcome,
                     content_type=stored.version.content_type,
-                    payload_digest=None if stored.payload_digest is None else stored.payload_digest.hex(),
+                    payload_digest=stored.version.payload_digest,
                 )
                 return self._read(page, _archive_ref(stored))
         found = self.facts(url, job)
