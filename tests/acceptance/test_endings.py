@@ -69,7 +69,7 @@ def fruitful(path: str) -> str:
 
 
 def calendar(path: str) -> str:
-    """A calendar that names no year: each month has days, and a next month, for ever."""
+    """A calendar that names no year: each month has days, and a next month, forever."""
     if "/day-" in path:
         return page(f"Nothing on {path}", path.rpartition("/")[0] + "/")
     month = int(path.strip("/").removeprefix("month-") or 1)

@@ -35,7 +35,7 @@ MISSING = Page(b"no", 404, {"Content-Type": "text/plain"})
 
 
 class Pages:
-    """Serves `answers`: by "host/path" (without the port), or by "/path" for every host. robots.txt is missing unless it is given."""
+    """Serves `answers`: by "host/path" (without the port), or by "/path" forevery host. robots.txt is missing unless it is given."""
 
     def __init__(
         self,

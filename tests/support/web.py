@@ -82,7 +82,7 @@ def then_reset(data: bytes) -> Script:
 
 
 def endless(head: bytes, piece: bytes, pause: float = 0.0) -> Script:
-    """A head, then the same piece for ever."""
+    """A head, then the same piece forever."""
 
     async def script(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(head)

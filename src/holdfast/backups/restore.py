@@ -121,8 +121,8 @@ class Restorer:
     # Into a data folder
 
     def restore(self, plan: Plan, data: Path, *, actor: str, verify: bool = True) -> Restored:
-        """Restore into a data folder; a store that is there is kept aside. Raises Refused if somebody uses it, StoreError if the backup is
-        damaged or what came of it is not whole.
+        """Restore into a data folder; a store that is there is kept aside. Raises Refused while a program is connected to it,
+        StoreError if the backup is damaged or the restored store is not whole.
 
         Before: nothing. After: the folder has the store as of the second of the plan, in a new generation; it is stopped.
         """
@@ -193,7 +193,7 @@ class Restorer:
         )
 
     def _begin_generation(self, plan: Plan, database: Database, actor: str) -> int:
-        """Bring the schema up and begin a new generation. Before: nobody uses the restored store yet."""
+        """Bring the schema up and begin a new generation. Before: no program uses the restored store yet."""
         migrate.upgrade(database)
         at = "" if plan.to is None else f" to {'the last second' if plan.to == END else plan.to.isoformat()}"
         with database.session() as connection:

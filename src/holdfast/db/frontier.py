@@ -19,7 +19,7 @@ _MINE: Final = (
 
 _RESOURCES: Final = {str(resource): resource for resource in Resource}
 
-# Not a join: it would be made for every URL, and most are none that is refreshed.
+# Not a join: it would be made forevery URL, and most are none that is refreshed.
 # Only of pages: after "not modified", what was not read before (of another type, too large) would be a page without content, and of a job
 # that records links one whose links are not known.
 _PAGE: Final = f"""
@@ -66,7 +66,7 @@ def take(
     links: bool = False,
 ) -> FrontierBatch:
     """Up to `count` due URLs, best first, without the keys in `exclude`, which the visit has in memory. `images`: every fourth is an image,
-    as long as both wait. `links`: pages whose links are not recorded are to be fetched whole.
+    as long as both wait. `links`: pages whose links are not recorded are fetched whole.
 
     Before: the caller holds the domain. After: nothing is changed.
     """

@@ -63,7 +63,7 @@ def current(connection: psycopg.Connection) -> Generation:
 def begin(connection: psycopg.Connection, *, why: str, actor: str) -> int:
     """Begin a new generation; returns its number. `why` and `actor` are for the audit log.
 
-    Before: no worker holds a domain by right: the store was just restored or copied, and nobody else uses it; no transaction is open.
+    Before: no worker holds a domain by right: the store was just restored or copied, and no other process uses it; no transaction is open.
     After: all claims are free and their work is ready, every epoch is greater than any that another copy of this store has given, no run
     and no worker is under way, and workers, caches and indexes of the generation before find out that theirs is over. All of it in one
     transaction, which rewrites every row of `domains`. A statement of an old worker that was under way may cost it a deadlock: it is

@@ -1,7 +1,7 @@
 """The database that a store moves to, from an empty one to the store.
 
 The rule: until the last transaction its revision is `migrate.MOVING`, which every Holdfast refuses, and all that the move has to know is in
-a schema of its own, which that transaction drops. So a move that is killed leaves a database that nobody takes for the store, and the
+a schema of its own, which that transaction drops. So a move that is killed leaves a database that no program takes for the store, and the
 next one goes on with it or begins it anew.
 """
 
@@ -58,7 +58,7 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname IN (current
   AND (n.nspname = %(queue)s OR c.relname = ANY(%(own)s))
 ORDER BY 1, 2
 """
-# Positions among events count transactions of the server before: whoever comes with one reads everything again.
+# Positions among events count transactions of the server before: a subscriber with such a position reads everything again.
 _EVENTS_BEGIN: Final = """
 UPDATE duties SET mark = pg_snapshot_xmin(pg_current_snapshot())::text || '-0' WHERE name = 'trim'
 """

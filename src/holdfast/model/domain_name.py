@@ -19,7 +19,7 @@ _BARE: Final = re.compile(rf"({PLAIN_HOST})(:(?:80|443))?", re.IGNORECASE | re.A
 _IN_URL: Final = re.compile(rf"https?://({PLAIN_HOST})(?::(?:80|443))?(?:[/?#]|\Z)", re.IGNORECASE | re.ASCII)
 _INVALID_IN_HOST: Final = re.compile(r"[/\\?#@\t\r\n]|^[^\[]*:|\]:")
 
-# Kinds of entries in the list: a rule, a wildcard rule for every name below ("*."), or an exception to that ("!").
+# Kinds of entries in the list: a rule, a wildcard rule forevery name below ("*."), or an exception to that ("!").
 _RULE, _WILDCARD, _EXCEPTION = 1, 2, 4
 
 

@@ -122,7 +122,7 @@ def next_domains(connection: psycopg.Connection, after: int, domain_id: int | No
 
 
 def lock(connection: psycopg.Connection, domain_ids: Sequence[int]) -> list[int]:
-    """Lock those of these domains that no worker holds, and nobody else has locked; returns them."""
+    """Lock those of these domains that no worker holds, and no other transaction has locked; returns them."""
     return [row[0] for row in connection.execute(_LOCK, {"ids": list(domain_ids)})]
 
 

@@ -101,7 +101,7 @@ class CounterRebuilder:
         )
 
     def _rebuild(self, connection: Connection, names: dict[int, str], report: _Report, *, dry_run: bool) -> None:
-        """Rebuild a chunk of domains. Without a lock first: most of them are right, and nobody has to wait for that."""
+        """Rebuild a chunk of domains. Without a lock first: most of them are right, and no transaction has to wait for that."""
         suspects = _different(queries.of_jobs(connection, list(names)), queries.of_domains(connection, list(names)))
         if not suspects:
             return

@@ -52,7 +52,7 @@ def status(ctx: typer.Context, as_json: output.Json = False) -> None:
         output.print_json(found)
         return
     rows = [
-        (rule.what, "for ever" if rule.kept is None else duration.render(rule.kept), rule.setting)
+        (rule.what, "forever" if rule.kept is None else duration.render(rule.kept), rule.setting)
         for rule in found.rules
     ]
     output.print_table(["WHAT", "KEPT", "SETTING"], rows)

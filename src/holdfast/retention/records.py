@@ -19,7 +19,7 @@ class RetentionRule:
     """The setting that changes it."""
     what: str
     kept: timedelta | None
-    """null: for ever."""
+    """null: forever."""
 
 
 @record

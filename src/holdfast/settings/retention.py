@@ -1,6 +1,6 @@
 """Settings of retention: how long what is kept, and where it is archived before it is deleted.
 
-The rule: 0 keeps for ever. What belongs to the memory of a live job is kept whatever is set here (docs/retention.md).
+The rule: 0 keeps forever. What belongs to the memory of a live job is kept whatever is set here (docs/retention.md).
 """
 
 from datetime import timedelta
@@ -30,7 +30,7 @@ _Schedule = Annotated[str | None, AfterValidator(_schedule)]
 
 
 class Retention(ObjectStoreOptions):
-    """How long what is kept, and where it is archived before it is deleted. A period of 0 = for ever."""
+    """How long what is kept, and where it is archived before it is deleted. A period of 0 = forever."""
 
     schedule: _Schedule = Field(
         default=None,
@@ -57,7 +57,7 @@ class Retention(ObjectStoreOptions):
     )
     crawl_log: Duration = Field(
         default=90 * _DAY,
-        description="How long the log of requests is kept, week by week; its sums are kept for ever.",
+        description="How long the log of requests is kept, week by week; its sums are kept forever.",
     )
     tasks: Duration = Field(
         default=90 * _DAY, description="How long a task that ended is kept; the newest one of a URL always is."
@@ -91,7 +91,7 @@ class Retention(ObjectStoreOptions):
     )
 
     def periods(self) -> dict[str, timedelta]:
-        """The periods by name, without those that are for ever."""
+        """The periods by name, without those that are forever."""
         names = (
             *("frontier_completed", "frontier_failed", "pages", "content", "versions", "crawl_log", "tasks"),
             *("history", "audit", "webhooks", "images"),

@@ -188,7 +188,7 @@ def test_who_is_always_in_the_way_of_others_is_told_that_nothing_was_done(
         patch.setattr(TaskService, "create_batch", fails_at_the_end)
         refused = client.post("/api/admin/batches", json={"name": "x"}, headers=KEY)
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:holdfast:problem:rolled-back")
-    assert len(tries) > 2, "it was tried again, and not for ever"
+    assert len(tries) > 2, "it was tried again, and not forever"
     assert _batches(connection) == (0, 0, 0)
     assert client.post("/api/admin/batches", json={"name": "x"}, headers=KEY).status_code == 201
     assert _batches(connection) == (1, 1, 1)

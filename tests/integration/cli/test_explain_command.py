@@ -165,7 +165,7 @@ def test_a_url_of_two_jobs(cli: Cli, crawl: Crawl) -> None:
 
 
 def test_many_foreign_parents_end_somewhere(cli: Cli, crawl: Crawl) -> None:
-    """A ring of pages on several domains is not walked for ever."""
+    """A ring of pages on several domains is not walked forever."""
     parent = "https://other.example/deep"
     for number in range(6):
         url = f"https://hop{number}.example/"

@@ -90,7 +90,7 @@ def test_a_parser_that_hangs_costs_only_its_page(crawls: Crawls, web: WebProcess
     hung = [page for page in pages(crawls) if page[0] == web.url(0)]
     assert urls_with_items(crawls) == [page for page in pages(crawls) if page not in hung]
     ((due, attempts, error),) = crawls.rows("SELECT due, attempts, error FROM page_parses WHERE error IS NOT NULL")
-    assert (due, attempts) == (False, 2), "it had its attempts, and is not tried for ever"
+    assert (due, attempts) == (False, 2), "it had its attempts, and is not tried forever"
     assert "did not finish within 1 s" in error
 
 

@@ -111,7 +111,7 @@ def test_a_partition_that_is_made_late_takes_its_rows_and_none_is_counted_again(
 def test_a_statement_that_takes_too_long_is_a_fault_and_not_waited_for(
     connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever calls it would take a time limit for a database that is away, and ask for ever."""
+    """Whoever calls it would take a time limit for a database that is away, and ask forever."""
     log(connection, at="now() - interval '1 hour'")
     connection.execute("SET statement_timeout = '200ms'")
     with monkeypatch.context() as patch:

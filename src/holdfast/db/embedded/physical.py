@@ -1,4 +1,4 @@
-"""Physical backups of the bundled server: its own programs take them, join them and start what came of them.
+"""Physical backups of the bundled server: its own programs take them, join them and start the result.
 
 The rule: a backup that is not complete has another name than one that is, and a cluster that is being restored is a data folder of its
 own until it is complete; so a kill at any moment leaves nothing that could be taken for either.
@@ -203,7 +203,7 @@ def remove_stale(folder: Path, prefix: str) -> None:
 
 
 def remove(data: Path) -> None:
-    """Stop and delete a scratch store. Before: nobody else uses it."""
+    """Stop and delete a scratch store. Before: no other process uses it."""
     work = data / WORK_FOLDER
     homes = [layout.home_of(place) for place in (work, data) if place.exists()]
     if work.exists():

@@ -107,7 +107,7 @@ SELECT count(*) FROM job_domains d CROSS JOIN LATERAL (
 """
 _LOCK_JOB: Final = f"SELECT 1 FROM crawl_jobs j WHERE j.id = %(job)s AND {_ENDED} FOR NO KEY UPDATE"  # noqa: S608 — constants
 _LOCK_DOMAINS: Final = "SELECT id FROM domains WHERE id = ANY(%(domains)s) ORDER BY id FOR UPDATE"
-# Whoever writes items or documents shares these rows, by the foreign keys.
+# Transactions that write items or documents share these rows, by the foreign keys.
 _LOCK_PAGES: Final = (
     """
     SELECT 1 FROM crawled_pages p JOIN unnest(%(domain_id)s::bigint[], %(url_key)s::bytea[]) AS k(domain_id, url_key)
