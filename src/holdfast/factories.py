@@ -302,8 +302,12 @@ def archive_service(settings: Settings, db: Database) -> "ArchiveService":
     from holdfast.archive.file_store import open_store
     from holdfast.retention.restore import ArchiveService
 
+    machine = settings.archive.machine or socket.gethostname()[:150]
     return ArchiveService(
-        db, lambda place: open_store(place, settings.retention, settings.data), archive_folder(settings)
+        db,
+        lambda place: open_store(place, settings.retention, settings.data),
+        archive_folder(settings),
+        machine if settings.archive.store is not None else None,
     )
 
 

@@ -190,4 +190,5 @@ class Kept:
 
     @property
     def archives(self) -> ArchiveService:
-        return ArchiveService(self.database, lambda _place: self.store, self.archive)
+        machine = None if self.objects is None else self.archive_name
+        return ArchiveService(self.database, lambda _place: self.store, self.archive, machine)

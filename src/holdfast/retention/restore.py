@@ -17,6 +17,8 @@ from typing import Final
 from holdfast import failpoints
 from holdfast.archive import segment_file
 from holdfast.archive.file_store import FileStore, facts_of
+from holdfast.archive.machine_id import machine_id
+from holdfast.db import archive_segments
 from holdfast.db import archives as manifest
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
@@ -24,6 +26,7 @@ from holdfast.errors import ArchiveDamaged, HoldfastError, Refused, UnderWay, Us
 from holdfast.retention import files
 from holdfast.retention.queries import archives, log, runs
 from holdfast.retention.records import ArchiveDetails, ArchiveEntry, ArchiveFile, RestoredArchive
+from holdfast.retention.segment_files import reporting
 
 KEEP: Final = timedelta(days=30)
 """How long what was restored is not archived again."""
@@ -43,6 +46,8 @@ class ArchiveService:
     open_store: OpenStore
     archive: Path
     """The folder of the WARC archive of this machine."""
+    machine: str | None = None
+    """The name of this machine in the manifest of the object store (archive.store); None: there is none."""
 
     def listing(
         self,
@@ -126,6 +131,13 @@ class ArchiveService:
                 restored = _restore_rows(connection, listed, paths, job_id)
             failpoints.reach("retention_restored")
             archives.mark_restored(connection, entry.id, keep)
+            if kind == manifest.SEGMENT and self.machine is not None:
+                # A worker of this machine uploads it; until then others can say where it is.
+                with reporting(self.archive):
+                    folder_id = machine_id(self.archive)
+                archive_segments.found(
+                    connection, archive_segments.machine(connection, folder_id, self.machine), [source or ""]
+                )
         return restored
 
     def _restore_segment(self, name: str, listed: Sequence[ArchiveFile], paths: Sequence[Path]) -> int:

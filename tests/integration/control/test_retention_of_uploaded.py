@@ -13,6 +13,7 @@ from holdfast.archive.reader import ArchiveReader
 from holdfast.archive.segment_store import FolderSegmentStore, SegmentStore, open_segment_store
 from holdfast.control.verify import Verifier
 from holdfast.crawler.segment_uploader import SegmentUploader
+from holdfast.db import archive_segments
 from holdfast.db.connection import Database
 from holdfast.errors import ArchiveUnavailable
 from holdfast.model.fetch_types import ArchiveRef
@@ -145,6 +146,10 @@ def test_uploaded_segments_are_aged_by_any_machine_and_come_back(machines: Machi
     for entry in two.archives.listing(kind="segment"):
         assert two.archives.check(entry.id) == 1
         assert two.archives.restore(entry.id).restored == 1
+    assert machines.states() == {name: "local" if name in old else "uploaded" for name in sorted(machines.names)}
+    place = archive_segments.place(machines.store.connection, ref.segment)
+    assert place is not None
+    assert place.machine == "archive-two"
     assert machines.upload(two) == 2
     assert machines.states() == dict.fromkeys(sorted(machines.names), "uploaded")
     assert ArchiveReader(one.archive, machines.objects).read(ref).body == body
@@ -220,6 +225,38 @@ def test_what_is_not_uploaded_waits_and_so_does_what_it_may_refer_to(
     assert machines.stored() == machines.names - (old - {waits})
     assert one.service(pages="0").run().problems == []
     assert machines.stored() == machines.names - old
+
+
+def test_an_open_segment_on_another_machine_keeps_those_of_its_life(machines: Machines) -> None:
+    connection, folder_id = machines.store.connection, "ab" * 8
+    machines.upload(machines.one, keep_local=False)
+    pass_days(machines)
+    archive_segments.opened(connection, folder_id, "m1", "w-shop/w-shop-9.warc.gz")
+    assert machines.two.service(pages="0").run().problems == []
+    assert machines.stored() == machines.names, "its worker is not known: it may refer to any"
+    connection.execute(
+        "INSERT INTO workers (name, host, pid, started_at) VALUES ('w-shop', 'h', 1, now() - interval '200 days')"
+    )
+    assert machines.two.service(pages="0").run().problems == []
+    assert machines.stored() == machines.names, "its worker began before"
+    connection.execute("UPDATE workers SET started_at = now() - interval '1 minute'")
+    assert machines.two.service(pages="0").run().problems == []
+    assert machines.stored() == machines.names - machines.old
+
+
+def test_an_object_that_a_backup_may_name_stays_until_the_backup_goes(machines: Machines) -> None:
+    machines.upload(machines.one, keep_local=False)
+    pass_days(machines)
+    machines.store.connection.execute(
+        "INSERT INTO backups (generation, kind, state, place, ended_at) VALUES (1, 'full', 'complete', '/b', now())"
+    )
+    assert machines.two.service(pages="0").run().problems == []
+    assert len(machines.two.archives.listing(kind="segment", state="complete")) == 2
+    assert machines.stored() == machines.states().keys() == machines.names
+    assert machines.verified(machines.two) == (0, 0), "all can be read"
+    machines.store.connection.execute("UPDATE backups SET state = 'deleted'")
+    assert machines.two.service(pages="0").run().problems == []
+    assert machines.stored() == machines.states().keys() == machines.names - machines.old
 
 
 def test_a_damaged_or_missing_object_is_named_and_the_others_go(machines: Machines, tmp_path: Path) -> None:
