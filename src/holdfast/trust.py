@@ -107,7 +107,7 @@ def writers(path: Path, found: os.stat_result) -> str | None:
         return "every user"
     if not found.st_mode & stat.S_IWGRP:
         return None
-    # With an access list the group bits are the maximum forevery entry of the list.
+    # With an access list the group bits are the maximum for every entry of the list.
     if hasattr(os, "listxattr") and _ACL in _attributes(path):
         return "the users of its access list"
     return None if is_private_group(found.st_gid, found.st_uid) else f"group {_group(found.st_gid)}"

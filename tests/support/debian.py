@@ -84,7 +84,7 @@ def tinyproxy(folder: Path, *, user: str | None = None, password: str | None = N
 
 @contextmanager
 def danted(folder: Path) -> Iterator[Server]:
-    """A SOCKS proxy foreverybody: passwords it knows are those of the system's users."""
+    """A SOCKS proxy for everybody: passwords it knows are those of the system's users."""
     made = program("dante-server", "danted")
     log = folder / "danted.log"
     here = "from: 127.0.0.1/32 to: 127.0.0.1/32"

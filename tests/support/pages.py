@@ -35,7 +35,8 @@ MISSING = Page(b"no", 404, {"Content-Type": "text/plain"})
 
 
 class Pages:
-    """Serves `answers`: by "host/path" (without the port), or by "/path" forevery host. robots.txt is missing unless it is given."""
+    """Serves `answers`: by "host/path" (without the port), or by "/path" for every host. robots.txt is missing unless it is given. A
+    request that names the ETag of its page is answered with 304."""
 
     def __init__(
         self,
@@ -103,11 +104,14 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self.site.login and f"Basic {self.site.login}"
         if wanted and self.headers.get("Authorization") != wanted and self.path != "/robots.txt":
             page = Page(b"who?", 401, {"WWW-Authenticate": 'Basic realm="x"'})
+        if "ETag" in page.headers and self.headers.get("If-None-Match") == page.headers["ETag"]:
+            page = Page(b"", 304, {"ETag": page.headers["ETag"]}, page.delay)
         time.sleep(page.delay)
         self.send_response(page.status)
         for name, value in page.headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(page.body)))
+        if page.status != 304:
+            self.send_header("Content-Length", str(len(page.body)))
         self.end_headers()
         self.wfile.write(page.body)
 

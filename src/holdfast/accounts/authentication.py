@@ -1,7 +1,7 @@
 """Authentication by a name and a password.
 
 The rule: an attempt is counted as a failure before its password is verified, no connection is held meanwhile, and a failed attempt gets
-the same answer forevery reason, after the same work.
+the same answer for every reason, after the same work.
 """
 
 import ipaddress

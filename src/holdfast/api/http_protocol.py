@@ -149,7 +149,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_closing = self.parser.should_upgrade()
 
     def _feed(self, piece: bytes) -> None:
-        """Parse some bytes. The parent class would log a line forevery request that is not HTTP or asks for an
+        """Parse some bytes. The parent class would log a line for every request that is not HTTP or asks for an
         upgrade."""
         self._unset_keepalive_if_required()
         try:

@@ -1,7 +1,7 @@
 """The sentences of explanations: why a URL was not crawled, what changes that, why a domain waits, and until when.
 
 The rule: the end of a crawl, `explain`, `jobs show`, `status` and the live display have the same sentences. All functions are pure.
-`REASONS` has an entry forevery outcome and forevery other reason that the frontier stores.
+`REASONS` has an entry for every outcome and for every other reason that the frontier stores.
 """
 
 import re

@@ -202,8 +202,8 @@ async def _is_guessed(context: CrawlContext, item: FrontierItem) -> bool:
 
 
 def _request(context: CrawlContext, item: FrontierItem) -> FetchRequest:
-    # A page that is not modified is not read, and so its links to other sites would not be checked.
-    conditional = item.refresh and not context.job.spec.check_external
+    # A page that is not modified is not read: its links to other sites would not be checked, nor would its images be seen.
+    conditional = item.refresh and not (context.job.spec.check_external or context.job.spec.images)
     return FetchRequest(
         item.url,
         context.agent,

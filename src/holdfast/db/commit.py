@@ -43,7 +43,7 @@ from holdfast.model.visit_report import DomainProgress, FrontierGrowth
 
 # Every join here is from a small batch into tables that may be huge and have the right index, but whose statistics may be of
 # a time when they were small: a plan that scans one of them must not even be considered, nor a join that keeps what it has read.
-# Hence one plan is good forevery batch; the server would make one anew for each flush, as if arrays that it can see were shorter.
+# Hence one plan is good for every batch; the server would make one anew for each flush, as if arrays that it can see were shorter.
 _SETTINGS: Final = (
     "SELECT "
     + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "mergejoin", "seqscan", "material"))

@@ -71,7 +71,7 @@ class Database:
         return replace(self, application=application)
 
     def connect_arguments(self) -> dict[str, Any]:
-        """Arguments of `psycopg.connect` forevery connection, without the URL."""
+        """Arguments of `psycopg.connect` for every connection, without the URL."""
         return {
             "autocommit": True,
             "connect_timeout": max(1, round(self.connect_timeout)),

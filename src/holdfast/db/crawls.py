@@ -357,7 +357,7 @@ def restart(connection: psycopg.Connection, job_id: int) -> None:
 
 
 def status(connection: psycopg.Connection, job_id: int, crawl_id: int) -> CrawlStatus:
-    """The present status of a crawl. Reads all work of the job: too expensive forevery second of a big one."""
+    """The present status of a crawl. Reads all work of the job: too expensive for every second of a big one."""
     row = connection.execute(_STANDING, {"job": job_id, "crawl": crawl_id}).fetchone()
     assert row is not None  # noqa: S101 — an aggregate answers with a row
     status = CrawlStatus(*row)

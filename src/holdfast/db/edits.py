@@ -2,7 +2,7 @@
 
 The rule: an edit raises `settings_version` and sends a NOTIFY in its own transaction (trigger `settings_are_edited`, `touch_domains`,
 `touch_job`). A notification may be lost; the versions are not, so a worker that compares them once a second misses nothing. One
-statement foreverything that it holds.
+statement for everything that it holds.
 """
 
 from collections.abc import Collection, Sequence

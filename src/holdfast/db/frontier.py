@@ -19,7 +19,7 @@ _MINE: Final = (
 
 _RESOURCES: Final = {str(resource): resource for resource in Resource}
 
-# Not a join: it would be made forevery URL, and most are none that is refreshed.
+# Not a join: it would be made for every URL, and most are none that is refreshed.
 # Only of pages: after "not modified", what was not read before (of another type, too large) would be a page without content, and of a job
 # that records links one whose links are not known.
 _PAGE: Final = f"""

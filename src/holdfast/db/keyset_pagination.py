@@ -172,7 +172,7 @@ class Listing(Generic[Row]):
     orders: Mapping[str, Order]
     joins: str = ""
     condition: str = "true"
-    """A condition that holds forevery row of the list."""
+    """A condition that holds for every row of the list."""
     selective: frozenset[str] = frozenset()
     """Filters by which an index finds rows, in any order."""
     sort_limit: int = field(default=SORT_LIMIT, kw_only=True)

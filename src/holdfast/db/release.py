@@ -1,6 +1,6 @@
 """The end of a visit: status, clocks and claim change in one transaction.
 
-The rule: a domain is exhausted only by proof. The row is locked FOR UPDATE, which waits forevery transaction that is inserting URLs
+The rule: a domain is exhausted only by proof. The row is locked FOR UPDATE, which waits for every transaction that is inserting URLs
 for it at this moment, and the frontier is read again in a statement that begins after that.
 """
 

@@ -315,7 +315,7 @@ INSERT INTO duties (name, done_at) VALUES ('priorities', now());
 CREATE TYPE domain_status AS ENUM ('pending', 'active', 'exhausted', 'blocked', 'unreachable');
 
 -- A row is a web host.
--- A flush writes the claim expiry and the counters, every second, forevery held domain. No index may name one of those columns, in its
+-- A flush writes the claim expiry and the counters, every second, for every held domain. No index may name one of those columns, in its
 -- keys or its predicate, or each flush stops being a heap-only update. (`status` it changes only with the first outcome of a visit.)
 CREATE TABLE domains (
     id                       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -1181,7 +1181,7 @@ CREATE TRIGGER crawl_tasks_event AFTER UPDATE OF status ON crawl_tasks
     EXECUTE FUNCTION task_event();
 
 -- A row is one change of a task's status.
--- No foreign key: it would lock the task's row once more forevery event (15 of 68 us a change). A trigger deletes instead.
+-- No foreign key: it would lock the task's row once more for every event (15 of 68 us a change). A trigger deletes instead.
 CREATE TABLE task_events (
     task_id      bigint NOT NULL,
     at           timestamptz NOT NULL DEFAULT clock_timestamp(),

@@ -58,7 +58,7 @@ class TransferSpec(NamedTuple):
     user_agent: bytes
     headers: tuple[bytes, ...]
     pins: tuple[str, ...]
-    """HOST:PORT:ADDRESS… forevery host that libcurl connects to or names to a SOCKS5 proxy; empty if the URL has an IP address."""
+    """HOST:PORT:ADDRESS… for every host that libcurl connects to or names to a SOCKS5 proxy; empty if the URL has an IP address."""
     seconds: float
     max_bytes: int
     secret: tuple[bytes, ...] = ()

@@ -8,6 +8,7 @@ or as all pages take at the speed that was measured here, whichever is longer. W
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from holdfast.db import crawls, jobs
@@ -49,32 +50,29 @@ class _Totals:
     stopped: int = 0
     by_source: Counter[PagesFrom] = field(default_factory=Counter)
     pages_by_source: Counter[PagesFrom] = field(default_factory=Counter)
-    limits: Counter[str] = field(default_factory=Counter)
-    """Domains whose pages are a limit, by its sentence."""
-    by_delay: Counter[str] = field(default_factory=Counter)
+    limits: Counter[tuple[int, Limit]] = field(default_factory=Counter)
+    """Domains whose pages are a limit, by the limit."""
+    by_delay: Counter[DelaySource] = field(default_factory=Counter)
     without_response: int = 0
     slowest: DomainPlan | None = None
     known: list[int] = field(default_factory=list)
     """Ids of the domains that are known."""
     listed: list[DomainPlan] = field(default_factory=list)
 
-    def add(self, plan: DomainPlan, limit: str | None, *, measured: bool) -> None:
-        self.domains += 1
-        self.by_source[plan.pages_from] += 1
-        self.by_delay[plan.delay_source] += 1
-        self.without_response += not measured
-        self.stopped += plan.stopped
+    def is_shown(self, seconds: float | None) -> bool:
+        """Whether a domain that takes so long is listed, or is the slowest so far: all others are only counted."""
+        return len(self.listed) < LISTED or (seconds is not None and (self.slowest is None or seconds > self._longest))
+
+    def show(self, plan: DomainPlan) -> None:
+        """Before: it is shown (`is_shown`)."""
         if len(self.listed) < LISTED:
             self.listed.append(plan)
-        if plan.pages is None or plan.seconds is None:
-            self.unknown += 1
-            return
-        self.pages += plan.pages
-        self.pages_by_source[plan.pages_from] += plan.pages
-        if limit is not None and plan.pages_from is PagesFrom.LIMIT:
-            self.limits[limit] += 1
-        if self.slowest is None or plan.seconds > (self.slowest.seconds or 0.0):
+        if plan.seconds is not None and (self.slowest is None or plan.seconds > self._longest):
             self.slowest = plan
+
+    @property
+    def _longest(self) -> float:
+        return 0.0 if self.slowest is None or self.slowest.seconds is None else self.slowest.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,37 +141,49 @@ class CrawlPlanner:
         pages: int | None,
         source: PagesFrom,
     ) -> None:
-        limits = _limits(spec, found, self.importer.defaults)
-        limit, limited_by = limits.limit, limits.limited_by
-        if spec.max_pages is not None and (limit is None or spec.max_pages < limit):
-            limit, limited_by = spec.max_pages, Limit.MAX_PAGES
+        defaults = self.importer.defaults
+        limit, limited_by = _limit(spec, found, defaults)
         if pages is None:
             source = PagesFrom.UNKNOWN
         if limit is not None and (pages is None or limit < pages):
             pages, source = limit, PagesFrom.LIMIT
-        delay, delay_source = _delay(spec, found, self.importer.defaults)
-        own = self.importer.defaults.max_concurrent_requests if found is None else found.max_concurrent_requests
-        concurrency = spec.concurrency or own
-        measured = found is not None and found.response_ms is not None
-        response = found.response_ms / 1000 if found and found.response_ms is not None else ASSUMED_RESPONSE
-        per_page = max(delay, response / concurrency)
-        plan = DomainPlan(
-            domain=name,
-            seeds=seeds,
-            pages=pages,
-            pages_from=source,
-            limit=limit,
-            delay_seconds=delay,
-            delay_source=delay_source,
-            concurrency=concurrency,
-            seconds_per_page=round(per_page, 3),
-            seconds=None if pages is None else round(pages * per_page, 1),
-            stopped=found is not None and (found.status in _STOPPED or not found.is_active),
-        )
-        words = None if limited_by is None else f"{limit:,} pages ({_OPTIONS[limited_by]})"
-        totals.add(plan, words, measured=measured)
+        delay, delay_source = _delay(spec, found, defaults)
+        measured, stopped, own = None, False, defaults.max_concurrent_requests
         if found is not None:
+            measured, own = found.response_ms, found.max_concurrent_requests
+            stopped = found.status in _STOPPED or not found.is_active
             totals.known.append(found.domain_id)
+        concurrency = spec.concurrency or own
+        per_page = max(delay, (ASSUMED_RESPONSE if measured is None else measured / 1000) / concurrency)
+        seconds = None if pages is None else round(pages * per_page, 1)
+        totals.domains += 1
+        totals.by_source[source] += 1
+        totals.by_delay[delay_source] += 1
+        totals.without_response += measured is None
+        totals.stopped += stopped
+        if pages is None:
+            totals.unknown += 1
+        else:
+            totals.pages += pages
+            totals.pages_by_source[source] += pages
+            if source is PagesFrom.LIMIT and limit is not None and limited_by is not None:
+                totals.limits[limit, limited_by] += 1
+        if totals.is_shown(seconds):  # of ten thousand domains few are
+            totals.show(
+                DomainPlan(
+                    domain=name,
+                    seeds=seeds,
+                    pages=pages,
+                    pages_from=source,
+                    limit=limit,
+                    delay_seconds=delay,
+                    delay_source=delay_source,
+                    concurrency=concurrency,
+                    seconds_per_page=round(per_page, 3),
+                    seconds=seconds,
+                    stopped=stopped,
+                )
+            )
 
     def _answer(
         self,
@@ -239,14 +249,28 @@ class CrawlPlanner:
         return self.max_depth if spec.max_depth is None else spec.max_depth
 
 
-def _limits(spec: JobSpec, found: KnownDomain | None, defaults: NewDomains) -> DomainLimits:
-    share = defaults.max_pages_per_run if found is None else found.max_pages_per_run or defaults.max_pages_per_run
-    return DomainLimits.of(
-        share=share,
-        max_pages_per_domain=spec.max_pages_per_domain,
-        rounds=spec.rounds,
-        domain_budget=found.max_pages_per_run if found is not None and found.max_pages_is_limit else None,
+def _limit(spec: JobSpec, found: KnownDomain | None, defaults: NewDomains) -> tuple[int | None, Limit | None]:
+    """The smallest limit of pages that applies to a domain, and which it is."""
+    own = None if found is None else found.max_pages_per_run
+    limit, limited_by = _limit_of(
+        own or defaults.max_pages_per_run,
+        spec.max_pages_per_domain,
+        spec.rounds,
+        own if found is not None and found.max_pages_is_limit else None,
     )
+    if spec.max_pages is not None and (limit is None or spec.max_pages < limit):
+        return spec.max_pages, Limit.MAX_PAGES
+    return limit, limited_by
+
+
+@lru_cache(maxsize=1024)  # most domains of a plan have the same
+def _limit_of(
+    share: int, max_pages_per_domain: int | None, rounds: int | None, domain_budget: int | None
+) -> tuple[int | None, Limit | None]:
+    limits = DomainLimits.of(
+        share=share, max_pages_per_domain=max_pages_per_domain, rounds=rounds, domain_budget=domain_budget
+    )
+    return limits.limit, limits.limited_by
 
 
 def _delay(spec: JobSpec, found: KnownDomain | None, defaults: NewDomains) -> tuple[float, DelaySource]:
@@ -274,8 +298,8 @@ def _assumptions(
         yield f"Only URLs that wait now are counted: {pages[PagesFrom.WAITING]:,} on {_domains(count)}; `--again` plans all known URLs."
     if count := sources[PagesFrom.SEEDS]:
         yield f"Links are not followed (`--max-depth`): only the seeds are fetched, {pages[PagesFrom.SEEDS]:,} on {_domains(count)}."
-    for limit, count in totals.limits.most_common(3):
-        yield f"{_domains(count)} {_reach(count)} a limit of {limit}."
+    for (limit, limited_by), count in totals.limits.most_common(3):
+        yield f"{_domains(count)} {_reach(count)} a limit of {limit:,} pages ({_OPTIONS[limited_by]})."
     if totals.unknown:
         yield (
             f"{_domains(totals.unknown)} without a known number of pages and without a limit: not in the totals; "
@@ -284,7 +308,7 @@ def _assumptions(
     if spec.max_pages is not None:
         yield f"The crawl ends after {spec.max_pages:,} pages over all domains (`--max-pages`)."
     for source, count in totals.by_delay.most_common():
-        yield f"{_domains(count)}: {_DELAYS[DelaySource(source)].format(default=defaults.crawl_delay, job=spec.delay)}."
+        yield f"{_domains(count)}: {_DELAYS[source].format(default=defaults.crawl_delay, job=spec.delay)}."
     if totals.without_response:
         yield (
             f"{_domains(totals.without_response)}: no response time was measured yet, {ASSUMED_RESPONSE} s is assumed, with up to "

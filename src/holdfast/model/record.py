@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 Int64 = Annotated[int, "int64"]
-"""A field that may exceed 32 bits: exports have an int64 column for it, and an int32 column forevery other int."""
+"""A field that may exceed 32 bits: exports have an int64 column for it, and an int32 column for every other int."""
 
 
 @dataclass_transform(frozen_default=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.errors import BadUrl
 from holdfast.model.domain import Seed
-from holdfast.model.domain_name import canonical_domain, parent_domain
+from holdfast.model.domain_name import domain_of_base, parent_domain
 from holdfast.model.url import DEFAULT_RULES, UrlRules, has_guessed_scheme, seed_url, url_key
 
 _MAX_RANK: Final = 2**31 - 1
@@ -28,8 +28,8 @@ def make_seed(
     """The seed of a URL or a bare domain. Raises BadUrl."""
     url = seed_url(text, rules)
     guessed = has_guessed_scheme(text) and url.startswith("https://")
-    domain = canonical_domain(url, registrable=registrable)
     base_url = url[: url.index("/", len("https://"))]
+    domain = domain_of_base(base_url, registrable=registrable)
     return Seed(domain, parent_domain(domain), base_url, url, url_key(url), rank, guessed)
 
 
@@ -52,10 +52,14 @@ class SeedLineParser:
             text = line.decode().strip()
         except UnicodeDecodeError:
             raise BadUrl("The line is not UTF-8 text.") from None
-        # Most lines of most files are like this; the full parser gives the same.
-        if not self._has_header and (ranked := _RANKED.fullmatch(text)):
-            self._started = True
-            return self._seed(ranked[2], int(ranked[1]))
+        # Most lines of most files are like these; the full parser gives the same.
+        if not self._has_header:
+            if "," in text:
+                if ranked := _RANKED.fullmatch(text):
+                    self._started = True
+                    return self._seed(ranked[2], int(ranked[1]))
+            elif text and self._started and "#" not in text and text.isprintable():
+                return self._seed(text, None)
         return self._read_any(text.removeprefix("\ufeff").lstrip())
 
     def _read_any(self, text: str) -> Seed | None:

@@ -57,6 +57,7 @@ _PARAMETER_NAME: Final = re.compile(r"[A-Za-z0-9._~%\[\]-]{1,100}\*?")
 _PATH_PARAMETER: Final = re.compile(r";([^/;=]*)(?:=[^/;]*)?")
 
 _C0_AND_SPACE: Final = "".join(map(chr, range(0x21)))
+_HTTP: Final = ("https://", "http://")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _PORT: Final = re.compile(r"[0-9]+(?=[/?#\\]|\Z)")
 _BARE_HOST: Final = re.compile(r"[^@\t\r\n/?#\\]+(?<!:)(?=[/?#\\]|\Z)")
@@ -265,6 +266,8 @@ def to_absolute(text: str) -> str:
     ``host:80`` is the one bare form that means http. Another scheme, a path or a mail address is rejected.
     """
     stripped = text.strip(_C0_AND_SPACE)
+    if stripped.startswith(_HTTP):
+        return stripped
     if scheme := _SCHEME.match(stripped):
         name = scheme[1].lower()
         if name in ("http", "https"):
@@ -282,6 +285,8 @@ def has_guessed_scheme(text: str) -> bool:
     """Whether the text has neither a scheme nor a port that implies one, so that `to_absolute` guesses https."""
     if ":" not in text:
         return True
+    if text.startswith(_HTTP):
+        return False
     stripped = text.strip(_C0_AND_SPACE)
     if (scheme := _SCHEME.match(stripped)) and scheme[1].lower() in ("http", "https"):
         return False
@@ -379,6 +384,9 @@ def _normalized(href: str, text: str, rules: UrlRules) -> str:
 
 @lru_cache(maxsize=4096)
 def _normalized_site(site: str) -> str:
+    host = site[site.index("//") + 2 :]
+    if len(host) <= MAX_HOST and "xn--" not in host and _PLAIN_DOMAIN.fullmatch(host):
+        return site  # as in `seed_url`; with punycode ada has to look at it
     url = parse_url(f"{site}/")
     return replace(url, host=checked_host(url)).origin
 

@@ -1,6 +1,6 @@
 """The image checker: what an image is by its bytes, decided in child processes that are killed when it takes too long.
 
-Owns the processes. The rule: `ImageChecker.check` returns forevery body, within its deadline once it is its turn; nothing is decoded in
+Owns the processes. The rule: `ImageChecker.check` returns for every body, within its deadline once it is its turn; nothing is decoded in
 this process. `sniff` and the limits are here, decoding is in `parse/image_child`.
 """
 

@@ -1,6 +1,6 @@
 """The page parser: in this process if the page is safe, else in a child process, and if that fails by a linear scan.
 
-Owns the child processes. The rule: `PageParser.parse` returns forevery body, within its deadline once it is its turn; a parser that
+Owns the child processes. The rule: `PageParser.parse` returns for every body, within its deadline once it is its turn; a parser that
 hangs, dies or runs out of memory affects no other page. Pages that look hostile have a process of their own, so that large but
 harmless ones do not wait for them; PDFs have another one.
 """

@@ -251,7 +251,7 @@ class Robots:
     __slots__ = ("_fixed", "_groups", "_max_delay", "_text")
 
     def __init__(self, text: str, *, max_crawl_delay: float = 60.0, fixed: Decision | None = None) -> None:
-        """`text` comes from `decode_body`. `fixed` is the decision forevery URL, whatever the text. `max_crawl_delay` is in seconds."""
+        """`text` comes from `decode_body`. `fixed` is the decision for every URL, whatever the text. `max_crawl_delay` is in seconds."""
         self._text = text
         self._max_delay = max_crawl_delay
         self._fixed = fixed

@@ -1,6 +1,6 @@
 """Where the sitemaps of an origin are looked for: the lines of its robots.txt, else `/sitemap.xml`.
 
-The rule: what the site names is taken, on any host; whether it may be fetched is decided like forevery other URL. Only a site that names
+The rule: what the site names is taken, on any host; whether it may be fetched is decided like for every other URL. Only a site that names
 none is asked for the name that most use.
 """
 

@@ -166,7 +166,7 @@ def _parsed_value(setting: Setting, text: str) -> object:
 def _known_settings(
     content: Mapping[str, Any], source: Source, where: str, problems: list[str]
 ) -> dict[str, SourcedValue]:
-    """The settings in a file or a mapping; a problem forevery other key."""
+    """The settings in a file or a mapping; a problem for every other key."""
     known = {setting.name: setting.name for setting in catalog()}
     former = {old: new for new, old in FORMER_NAMES.items()}
     values: dict[str, SourcedValue] = {}

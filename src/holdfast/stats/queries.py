@@ -1,6 +1,6 @@
 """Current counts of domains, jobs, tasks, workers, claims, queues, proxies, webhook deliveries and the database size.
 
-The rule: read only, few statements, each cheap enough forevery few seconds at 100,000 domains; no cost grows with the number of pages.
+The rule: read only, few statements, each cheap enough for every few seconds at 100,000 domains; no cost grows with the number of pages.
 """
 
 from dataclasses import dataclass, field

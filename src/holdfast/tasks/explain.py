@@ -1,6 +1,6 @@
 """Explanation of a task's state in words: the reason, what comes next, and what its URL waits for.
 
-The rule: only facts of the database, and a sentence forevery status. Where nothing happens by itself, it says what an operator can do.
+The rule: only facts of the database, and a sentence for every status. Where nothing happens by itself, it says what an operator can do.
 """
 
 from collections.abc import Callable

@@ -52,7 +52,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def api(make_database: MakeDatabase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    """One server foreverybody: who they are is what differs."""
+    """One server for everybody: who they are is what differs."""
     with make_database() as database, serving(database, settings(tmp_path_factory.mktemp("access"))) as served:
         yield served
 

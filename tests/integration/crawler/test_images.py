@@ -5,6 +5,7 @@ import io
 import signal
 import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,26 @@ def test_a_crawl_without_images_asks_for_none(crawls: Crawls) -> None:
         assert crawls.crawl(site.url()).completed
         assert site.paths() == ["/"]
     assert crawls.value("SELECT images_found FROM domains") == 1
+
+
+def test_pages_that_are_not_modified_are_fetched_whole_for_their_images(crawls: Crawls) -> None:
+    """Before: without images, and once more, not modified. After --images --again: all images, however often it is crawled again."""
+    with Pages() as site:
+        pages = {"/": with_images("/one.png", links=("/a",)), "/a": with_images("/one.png", "/two.png")}
+        site.answers |= {path: replace(one, headers={**one.headers, "ETag": '"1"'}) for path, one in pages.items()}
+        site.answers |= {"/one.png": picture(png(3)), "/two.png": picture(png(5))}
+        seen = []
+        for options in ({}, {"again": True}, {"again": True, "images": True}, {"again": True}):
+            crawls.connection.execute("UPDATE images SET last_seen_at = '2020-01-01'")
+            crawls.connection.execute("UPDATE provenance SET last_seen_at = '2020-01-01'")
+            assert crawls.crawl(site.url(), job="site", **options).completed
+            seen.append(crawls.rows("SELECT count(*) FROM provenance WHERE last_seen_at > '2020-01-02'")[0][0])
+        sent = [headers.get("if-none-match") for asked, headers in site.headers if asked == "localhost/a"]
+    assert seen == [0, 0, 3, 3]
+    assert sent == [None, '"1"', None, None]
+    assert stored(crawls, f"localhost:{site.port}") == 2
+    assert crawls.rows("SELECT count(*), min(last_seen_at) > '2020-01-02' FROM images") == [(2, True)]
+    crawls.verify()
 
 
 def test_pages_come_before_most_images_and_images_do_not_starve(crawls: Crawls) -> None:

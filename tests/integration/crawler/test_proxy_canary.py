@@ -1,4 +1,4 @@
-"""The password of a proxy, looked foreverywhere that a crawl leaves traces: output, logs, arguments, the database as pg_dump writes it."""
+"""The password of a proxy, looked for everywhere that a crawl leaves traces: output, logs, arguments, the database as pg_dump writes it."""
 
 import os
 import subprocess

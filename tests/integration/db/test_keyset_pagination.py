@@ -100,7 +100,7 @@ def filled(server: embedded.Server, template: str) -> Iterator[psycopg.Connectio
 
 
 def values(connection: psycopg.Connection, which: str) -> dict[str, object]:
-    """A value forevery filter of a list; those that are yes or no have none of their own."""
+    """A value for every filter of a list; those that are yes or no have none of their own."""
     row = connection.execute(
         "SELECT (SELECT min(id) FROM domains), (SELECT min(id) FROM crawl_jobs), (SELECT max(id) FROM crawls)"
     ).fetchone()

@@ -1,4 +1,4 @@
-"""What comes next for a task: a sentence forevery status, with the time where there is one."""
+"""What comes next for a task: a sentence for every status, with the time where there is one."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

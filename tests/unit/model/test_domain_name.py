@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadUrl
 from holdfast.model import domain_name as module
-from holdfast.model.domain_name import canonical_domain, host_to_ascii, parent_domain
+from holdfast.model.domain_name import canonical_domain, domain_of_base, host_to_ascii, parent_domain
 from holdfast.model.url import normalize
 from tests.support.refusals import outcome
 
@@ -223,6 +223,11 @@ def test_whatever_can_be_stored_has_a_domain_and_normalizing_keeps_it(url: str) 
     normal = outcome(normalize, url)
     if isinstance(normal, str):
         assert canonical_domain(normal) == canonical_domain(url)
+        base_url = normal[: normal.index("/", len("https://"))]
+        for registrable in (False, True):
+            assert domain_of_base(base_url, registrable=registrable) == canonical_domain(
+                normal, registrable=registrable
+            )
 
 
 @thorough

@@ -167,3 +167,20 @@ def test_the_short_way_says_what_the_long_way_says(rank: int, domain: str) -> No
             return str(problem)
 
     assert outcome(f"{rank},{domain}\n") == outcome(f'"{rank}","{domain}"\n')
+
+
+@settings(deadline=None)
+@given(
+    st.text(st.characters(exclude_characters="\n"), max_size=12)
+    | st.from_regex(r"(https?://)?[a-z.]{1,9}[/ #,:]?[a-z0-9]{0,3}")
+)
+@example("a.example # a comment")
+@example("a.example\x00")
+@example("a.example/\u200b")
+def test_a_line_after_another_is_read_like_the_first(line: str) -> None:
+    """Lines after the first have a short way: none of them is a header."""
+    first, later = SeedLineParser(), SeedLineParser()
+    later.read(b"first.example")
+    found = outcome(first.read, line.encode("utf-8", "surrogatepass"))
+    if not first._has_header:
+        assert outcome(later.read, line.encode("utf-8", "surrogatepass")) == found

@@ -1,12 +1,14 @@
 """Addresses and ports take the shortcuts, too; these say what ada says."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import BadUrl
 from holdfast.model import url as module
-from holdfast.model.url import MAX_INPUT, join, origin_and_target, parse_url
+from holdfast.model.url import MAX_INPUT, checked_host, join, origin_and_target, parse_url
 from tests.support.refusals import outcome
 
 OCTETS = st.one_of(
@@ -61,6 +63,23 @@ def test_the_shortcuts_say_what_ada_says(text: str) -> None:
     base = "https://127.0.0.1:8443/a/b"
     assert outcome(join, base, text) == outcome(module._parse_with_ada, text, base.encode())
     assert outcome(origin_and_target, text) == outcome(ada_alone, text) == outcome(the_long_way, text)
+
+
+@settings(deadline=None, max_examples=600)
+@given(st.sampled_from(["http://", "https://"]), HOSTS, PORTS)
+@example("https://", "xn--a.example", "")
+@example("https://", f"{'a' * 63}.example", "")
+@example("https://", f"{'a' * 64}.example", "")
+@example("https://", "a-.example", "")
+def test_a_plain_site_is_normalized_as_ada_does_it(scheme: str, host: str, port: str) -> None:
+    def the_long_way_of_a_site(site: str) -> str:
+        url = parse_url(f"{site}/")
+        return replace(url, host=checked_host(url)).origin
+
+    site = outcome(module._parse_with_ada, f"{scheme}{host}{port}/", None)
+    if isinstance(site, str) and "@" not in site:
+        site = site.removesuffix("/")
+        assert outcome(module._normalized_site.__wrapped__, site) == outcome(the_long_way_of_a_site, site)
 
 
 def test_every_port_and_every_octet() -> None:

@@ -1,4 +1,4 @@
-"""Routes forevery user: log in and out; the caller's own sessions, password and API keys."""
+"""Routes for every user: log in and out; the caller's own sessions, password and API keys."""
 
 from dataclasses import asdict
 from datetime import timedelta

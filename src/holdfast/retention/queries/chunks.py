@@ -70,7 +70,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of a chunk: columns with their types, and a value of each forevery key."""
+    """The keys of a chunk: columns with their types, and a value of each for every key."""
 
     types: Mapping[LiteralString, LiteralString]
     values: Mapping[str, Sequence[Any]]
