@@ -362,7 +362,7 @@ def top(
 
 @app.command("summary", cls=Command)
 def summary(ctx: typer.Context, job: _Job = None, as_json: output.Json = False) -> None:
-    """Show how many links are recorded, and what became of their targets. Reads all pages and URLs of the job.
+    """Show how many links are recorded, and the state of their targets. Reads all pages and URLs of the job.
 
     Examples:
         holdfast links summary
