@@ -81,7 +81,7 @@ def bear(store: Store, *, host: str, pid: int) -> None:
 
 def next_name(database: Database) -> str:
     with database.connect() as session:
-        return workers.acquire_name(session, "w1").name
+        return workers.acquire_name(session, "w1", timeout=5.0).name
 
 
 def test_a_name_is_not_taken_from_a_worker_that_may_be_cut_off(store: Store, database: Database) -> None:
