@@ -25,7 +25,7 @@ from holdfast.testing.torture.fault_run import OnProgress
 from holdfast.testing.torture.process import CrawlProcess
 from holdfast.testing.torture.sandbox import Sandbox
 from holdfast.testing.torture.scenario import Fault, Scenario, crawl_settings
-from tests.prove import api_kills, api_writes, dashboard, partition, pauses, resets, task_kills
+from tests.prove import api_kills, api_writes, dashboard, partition, pauses, resets, soak, task_kills
 from tests.prove.api_server import FORGETFUL, Door, Served
 from tests.prove.backups import BackedUp
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
@@ -252,6 +252,11 @@ def _watched(minutes: int, trials: Trials, on_progress: OnProgress) -> Entry:
     return entry
 
 
+def _ran_for_long(minutes: int, trials: Trials, on_progress: OnProgress) -> Entry:
+    """In a folder of its own, which outlives an interruption."""
+    return soak.soak(minutes, on_progress)
+
+
 def _tasks_killed(seed: int, count: int, kills: int, trials: Trials, on_progress: OnProgress) -> Entry:
     with _migrated(trials.folder / f"tasks-{seed}") as sandbox, sandbox:
         return task_kills.killed(seed, count, kills, sandbox, on_progress)
@@ -372,6 +377,7 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
             for seed, minutes in enumerate(portions(max(1, kills // 10), 10), 1)
         },
         "dashboard": {"open": partial(_watched, max(4, kills // 5))},
+        "soak": {"all of it": partial(_ran_for_long, max(12, kills * 2 // 5))},
         "tasks": {
             **{f"{seed}": partial(_tasks_killed, seed, 400, few) for seed in range(1, 6)},
             "recurring": partial(_tasks_recurring, 120 if kills == FULL else 65),

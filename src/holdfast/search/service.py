@@ -7,9 +7,10 @@ version, or that was not updated for longer than deletions are kept, is built an
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -29,6 +30,8 @@ FOLDER: Final = "search"
 """The folder of the index, in the data folder."""
 DELETIONS_KEPT: Final = timedelta(days=7)
 """How long deletions are kept in the database."""
+MARK_EVERY: Final = timedelta(minutes=10)
+"""How often an index that has nothing to change notes how far the database was read."""
 CHUNK: Final = 200
 COMMIT_DOCUMENTS: Final = 20_000
 """Documents after which the index is committed."""
@@ -201,15 +204,17 @@ class SearchService:
     ) -> int:
         mark = index.watermark()
         begin = 0 if mark is None else mark.changed
-        if mark is not None and begin == now.horizon:
-            return 0
+        some_deleted, deleted = _peek(queries.deleted(connection, begin, now.horizon))
+        some_changed, changed = _peek(queries.changed(connection, begin, now.horizon, limit=CHUNK))
+        if mark is not None and not (some_deleted or some_changed) and now.now - mark.read_at < MARK_EVERY:
+            return 0  # a writer costs threads and megabytes
         read = uncommitted = 0
         writer = index.writer()
         try:
             if mark is not None:
-                for ids in queries.deleted(connection, begin, now.horizon):
+                for ids in deleted:
                     writer.remove(map(index_key, ids))
-            for rows in queries.changed(connection, begin, now.horizon, limit=CHUNK):
+            for rows in changed:
                 writer.put(map(_indexed, rows))
                 read += len(rows)
                 uncommitted += len(rows)
@@ -230,6 +235,13 @@ class SearchService:
 def _hit(row: FoundDocument, score: float, snippet: Sequence[tuple[str, bool]]) -> SearchHit:
     parts = [SnippetPart(*part) for part in snippet]
     return SearchHit(row.url, row.domain, row.job, row.title, row.language, row.kind, row.fetched_at, score, parts)
+
+
+def _peek(chunks: Iterator[_Result]) -> tuple[bool, Iterator[_Result]]:
+    """Whether there are any, and all of them."""
+    for first in chunks:
+        return True, chain((first,), chunks)
+    return False, iter(())
 
 
 def _size_of(folder: Path) -> int:

@@ -98,6 +98,28 @@ def test_documents_that_a_dump_brought_from_another_server_are_found(site: Docum
     assert search.rebuild() == 6
 
 
+def test_the_index_is_opened_for_writing_only_when_there_is_something_to_write(
+    site: DocumentSite, search: SearchService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search.update()
+    opened: list[SearchIndex] = []
+    write = SearchIndex.writer
+
+    def open_for_writing(index: SearchIndex) -> IndexWriter:
+        opened.append(index)
+        return write(index)
+
+    monkeypatch.setattr(SearchIndex, "writer", open_for_writing)
+    site.connection.execute("UPDATE crawl_jobs SET state_reason = 'another transaction'")
+    updated_at = search.status().updated_at
+    assert (search.update(), opened, search.status().updated_at) == (0, [], updated_at)
+    site.connection.execute("DELETE FROM documents WHERE url_key = %s", (url_key(HOME),))
+    assert (search.update(), len(opened), search.status().documents) == (0, 1, 5)
+    monkeypatch.setattr(search_service, "MARK_EVERY", timedelta(0))
+    site.connection.execute("UPDATE crawl_jobs SET state_reason = 'one more'")
+    assert (search.update(), len(opened)) == (0, 2)
+
+
 def _other_store(site: DocumentSite, _: SearchService) -> None:
     site.connection.execute("UPDATE store_identity SET generation = generation + 1")
 
