@@ -34,10 +34,14 @@ def test_a_run_and_a_restore(database: Database, store: Store, tmp_path: Path, m
         assert asked.status_code == 202
         assert runner.work()
         done = ada.get(asked.headers["Location"]).json()
-        assert (done["result"]["pages"], done["result"]["dry_run"]) == (4, True)
+        steps = {step["step"]: step["rows"] for step in done["result"]["steps"]}
+        assert (steps["pages"], done["result"]["dry_run"]) == (4, True)
         asked = ada.post("/api/admin/retention")
         assert runner.work()
-        assert ada.get(asked.headers["Location"]).json()["result"]["pages"] == 4
+        (step,) = (
+            one for one in ada.get(asked.headers["Location"]).json()["result"]["steps"] if one["step"] == "pages"
+        )
+        assert (step["rows"], step["archives"], step["problem"]) == (4, 1, None)
         assert store.value("SELECT count(*) FROM crawled_pages") == 0
 
         first = ada.get("/api/archives", params={"kind": "pages", "limit": 1}).json()
@@ -49,7 +53,8 @@ def test_a_run_and_a_restore(database: Database, store: Store, tmp_path: Path, m
         asked = ada.post(f"/api/admin/archives/{pages['id']}/restore")
         assert asked.status_code == 202
         assert runner.work()
-        assert ada.get(asked.headers["Location"]).json()["state"] == "done"
+        (restored,) = ada.get(asked.headers["Location"]).json()["result"]["archives"]
+        assert (restored["id"], restored["into"]) == (pages["id"], "tables")
         assert store.value("SELECT count(*) FROM crawled_pages") == 4
         assert ada.get("/api/archives", params={"state": "restored"}).json()["items"][0]["id"] == pages["id"]
     assert_invariants(store.connection)
