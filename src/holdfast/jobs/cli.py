@@ -773,7 +773,10 @@ def watch(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
         holdfast jobs watch news --json
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast jobs watch`")
+    context.require_local(
+        "`holdfast jobs watch`",
+        "it reads the live figures from the store. The dashboard shows them, and `holdfast jobs show` those of now.",
+    )
     jobs = _jobs(ctx)
     found = jobs.show(job)
     read = live_job_reader(context, found.id)

@@ -165,7 +165,9 @@ def secret(
         holdfast webhooks secret --reveal
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast webhooks secret`")
+    context.require_local(
+        "`holdfast webhooks secret`", "the secret never leaves the machine of the server. Run it there."
+    )
     signing = Signing.of(context.settings)
     where = signing.origin if signing.configured is not None else str(signing.file)
     known = signing.known()
