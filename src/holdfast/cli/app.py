@@ -29,7 +29,7 @@ COMMAND_MODULES: Final = (
     CommandModule("holdfast.cli.crawl", ("crawl", "worker")),
     CommandModule("holdfast.cli.serve", ("background", "serve", "front")),
     CommandModule("holdfast.cli.seeds", ("seeds",)),
-    CommandModule("holdfast.jobs.cli", ("jobs",)),
+    CommandModule("holdfast.jobs.cli.jobs", ("jobs",)),
     CommandModule("holdfast.pages.cli", ("pages",)),
     CommandModule("holdfast.documents.cli", ("show",)),
     CommandModule("holdfast.search.cli", ("search",)),

@@ -9,7 +9,7 @@ from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import pluralize
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.jobs.cli import Yes
+from holdfast.jobs.cli.context import Yes
 from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 from holdfast.webhooks.signing import Signing
