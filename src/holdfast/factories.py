@@ -435,6 +435,7 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
     from holdfast.pages.service import PageService
     from holdfast.rebuild.service import CounterRebuilder
     from holdfast.replay.service import ReplayService
+    from holdfast.segments.service import SegmentService
     from holdfast.tasks.service import TaskService
 
     registrable = settings.domains.registrable
@@ -451,4 +452,5 @@ def operation_handlers(settings: Settings, db: Database) -> "OperationHandlers":
         counters=CounterRebuilder(db, registrable),
         retention=retention_service(settings, db),
         archives=archive_service(settings, db),
+        segments=SegmentService(db),
     )

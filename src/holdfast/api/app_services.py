@@ -47,6 +47,7 @@ from holdfast.parse.plugin_registry import discover
 from holdfast.products.service import ProductService
 from holdfast.proxies.service import ProxyService
 from holdfast.proxies.tester import ProxyTester
+from holdfast.rebuild.service import CounterRebuilder
 from holdfast.replay.service import ReplayService
 from holdfast.retention.restore import ArchiveService
 from holdfast.retention.service import RetentionService
@@ -353,6 +354,11 @@ class AppServices:
         return ReplayService(self.database, self.settings.domains.registrable)
 
     @cached_property
+    def counters(self) -> CounterRebuilder:
+        """Rebuilds counters."""
+        return CounterRebuilder(self.database, self.settings.domains.registrable)
+
+    @cached_property
     def segments(self) -> SegmentService:
         """The manifest of the archive."""
         return SegmentService(self.database)
@@ -364,7 +370,7 @@ class AppServices:
 
     @cached_property
     def archives(self) -> ArchiveService:
-        """Archives: list, show."""
+        """Archives: list, show, and which of them a restore takes."""
         return factories.archive_service(self.settings, self.database)
 
     @cached_property

@@ -249,6 +249,8 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /api/admin/retention": _OPERATE,
     "GET /api/archives": _READ,
     "GET /api/archives/{id}": _READ,
+    "POST /api/admin/archives/restore": _OPERATE,
+    "POST /api/admin/archives/{id}/check": _OPERATE,
     "POST /api/admin/archives/{id}/restore": _OPERATE,
     "GET /api/webhooks": _READ,
     "GET /api/webhooks/stats": _READ,
@@ -258,6 +260,8 @@ ROUTES: Final[Mapping[str, RoutePolicy]] = {
     "POST /api/admin/replay": _OPERATE,
     "POST /api/admin/rebuild/counters": _OPERATE,
     "GET /api/archive/machines": _READ,
+    "GET /api/archive/segments": _READ,
+    "POST /api/admin/archive/machines/{machine}/lost": _OPERATE,
     "GET /api/operations": _READ,
     "GET /api/operations/{id}": _READ,
     # The dashboard: what all pages need

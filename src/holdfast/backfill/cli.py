@@ -105,7 +105,7 @@ def backfill(
     for source in sources:
         check_source(source)
     context = command_context.get(ctx)
-    context.require_local("`holdfast backfill`")
+    context.require_local()
     service = factories.backfill_service(context.settings, context.store())
     if check:
         _end([], service.check(), as_json)

@@ -29,7 +29,7 @@ COMMAND_MODULES: Final = (
     CommandModule("holdfast.cli.crawl", ("crawl", "worker")),
     CommandModule("holdfast.cli.serve", ("background", "serve", "front")),
     CommandModule("holdfast.cli.seeds", ("seeds",)),
-    CommandModule("holdfast.jobs.cli", ("jobs",)),
+    CommandModule("holdfast.jobs.cli.jobs", ("jobs",)),
     CommandModule("holdfast.pages.cli", ("pages",)),
     CommandModule("holdfast.documents.cli", ("show",)),
     CommandModule("holdfast.search.cli", ("search",)),
@@ -149,6 +149,7 @@ REMOTE_COMMANDS: Final = frozenset(
     {
         "batches",
         "alerts",
+        "archive",
         "audit",
         "backup",
         "claims",
@@ -169,10 +170,14 @@ REMOTE_COMMANDS: Final = frozenset(
         "pages",
         "products",
         "proxies",
+        "rebuild",
         "recalculate-priorities",
         "release-stuck-claims",
+        "replay",
+        "retention",
         "search",
         "seeds",
+        "segments",
         "show",
         "stats",
         "status",
@@ -245,11 +250,11 @@ def root(
     _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Options of every command; they may also stand after it."""
-    ctx.obj = CommandContext(data, config_file, server)
+    command = ctx.invoked_subcommand or ""
+    ctx.obj = CommandContext(data, config_file, server, command)
     ctx.call_on_close(ctx.obj.close)
-    command = ctx.invoked_subcommand
-    if server is not None and command is not None and command not in REMOTE_COMMANDS:
-        ctx.obj.require_local(f"`holdfast {command}`")
+    if server is not None and command and command not in REMOTE_COMMANDS:
+        ctx.obj.require_local()
 
 
 class RootGroup(SectionedGroup):

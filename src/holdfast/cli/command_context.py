@@ -6,6 +6,7 @@ The rule: with a server (`--server`) no store is opened and no database started;
 import getpass
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code after Ctrl-C."""
+WORKS_ON_STORE: Final = "it works on the store itself. Run it where the store is, without the server."
+"""Why a command cannot be used with a server, and what to do, if there is no closer reason."""
+LOCAL_COMMANDS: Final[Mapping[str, str]] = {
+    "crawl": "it starts workers on this machine. `holdfast jobs create` makes a job that the workers of the server crawl.",
+    "worker": "it is a worker of this machine. Run it where it should crawl, with the address of the database (HOLDFAST_DATABASE_URL).",
+    "background": "it is the background of this machine. Run it where it should work, with the address of the database "
+    "(HOLDFAST_DATABASE_URL).",
+    "serve": "it is a server itself. Run it without the address of another one.",
+    "front": "it is a server itself. Run it without the address of another one.",
+    "gc": "it deletes files of the machine that it runs on. Run it on the machine of the server.",
+    "backfill": "it reads files of this machine into the database. Run it where both are, or with HOLDFAST_DATABASE_URL.",
+    "parse": "it runs parsers on this machine. `holdfast replay --parse` makes pages due for the parsers of the server.",
+    "restore": "it writes the files of the store that the server works on. Run it on that machine.",
+    "torture": "it kills a crawl of its own on this machine. Run it without a server.",
+    "demo": "it is a crawl of its own on this machine. Run it without a server.",
+    "top-domains": "the API has no list of domains by their images. Run it where the store is, without the server.",
+    "db": "it works on the database itself, which a server gives to nobody. Run it on the machine of the database.",
+}
+"""The commands that never work with a server: why, and what to do instead."""
 
 
 class Interrupted(Exception):
@@ -59,6 +79,8 @@ class CommandContext:
     data: Path | None = None
     config_file: Path | None = None
     server: str | None = None
+    command: str = ""
+    """The command that was called, without its subcommand."""
     supervised: bool = False
     """A parent Holdfast process started this one and keeps the bundled database server running."""
     _store: Database | None = field(default=None, init=False, repr=False)
@@ -102,12 +124,16 @@ class CommandContext:
         self.require_local()
         return factories.database(self.settings, say)
 
-    def require_local(self, command: str = "This command") -> None:
-        """Raise UsageError if a server is set: this command works only on the store itself."""
+    def require_local(self, command: str = "", why: str = "") -> None:
+        """Raise UsageError if a server is set. `why` is the rest of the sentence, and says what to do instead; by default that of the
+        command that was called."""
         if self.remote:
             place = self.settings.origin("server").place
             source = "--server" if self.server is not None else f"a server ({place})"
-            raise UsageError(f"{command} works on the store itself and cannot be used with {source}.")
+            subject = command or (f"`holdfast {self.command}`" if self.command else "This command")
+            raise UsageError(
+                f"{subject} cannot be used with {source}: {why or LOCAL_COMMANDS.get(self.command, WORKS_ON_STORE)}"
+            )
 
 
 def get(ctx: typer.Context) -> CommandContext:

@@ -59,7 +59,9 @@ def move(
         holdfast db move --abandon
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast db move`")
+    context.require_local(
+        "`holdfast db move`", "it copies the database and its files. Run it on the machine of the store."
+    )
     if to is None and not abandon:
         raise UsageError("Say where to: --to postgresql://…, --to embedded, or --to with another data folder.")
     source = source_database(context.database(), context.store)

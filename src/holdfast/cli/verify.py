@@ -71,10 +71,13 @@ def verify(
 def _verifier(context: command_context.CommandContext, *, archive: bool, uploaded: bool) -> StoreVerifier:
     if context.remote:
         if uploaded:
-            context.require_local("--uploaded")
+            context.require_local(
+                "--uploaded",
+                "it reads all that the object store has. Run it on a machine with the settings of that store.",
+            )
         from holdfast.cli.remote.monitoring import RemoteVerifier
 
-        return RemoteVerifier(context.client, archive=archive, say=command_context.say)
+        return RemoteVerifier(context.client, archive=archive)
     database = context.store()
     reader = factories.archive_reader(context.settings, database)
     return Verifier(

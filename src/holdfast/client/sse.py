@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import httpx
 
+from holdfast.client.decoding import read
 from holdfast.client.errors import Unreachable
 from holdfast.client.request_spec import RequestSpec, StreamSpec
 from holdfast.client.retry import ClientConfig, backoff
@@ -37,6 +38,13 @@ class Event:
     at: datetime | None = None
     job_id: int | None = None
     domain: str | None = None
+
+
+def read_event(name: str, event_id: str | None, data: Any) -> Event:
+    """Decode an event from its name, id and data."""
+    if not isinstance(data, dict) or "data" not in data:
+        return Event(name, None, data if isinstance(data, dict) else {"data": data})
+    return read(Event, {**data, "kind": name, "id": event_id})
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ def environment() -> Environment:
     }
     made.globals |= {
         "ago": text.ago,
+        "is_rows": text.is_rows,
         "plural": text.plural,
         "version": __version__,
         "static": static_url,

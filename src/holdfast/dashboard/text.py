@@ -207,6 +207,11 @@ def plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def is_rows(value: object) -> bool:
+    """Whether a value of JSON is a list of objects, which is shown as a table."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+
+
 def commands(value: str | None) -> Markup:
     """Return a sentence whose commands, written between backticks, are `<code>` elements."""
     parts = str(clean(value)).split("`")

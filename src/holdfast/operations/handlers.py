@@ -1,12 +1,13 @@
 """Handlers of operations: verify, recalculate priorities, change many domains, restart a batch, clear the frontier, purge or replay
-pages, rebuild counters, retention, restore an archive.
+pages, rebuild counters, retention, check and restore archives, declare a machine lost.
 
 The rule: a handler may run twice, and reports its progress often enough that it can be stopped.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from holdfast.archive.reader import ArchiveReader
@@ -16,13 +17,15 @@ from holdfast.domains.records import DomainAction, DomainFilter
 from holdfast.domains.service import DomainService
 from holdfast.frontier.service import FrontierService
 from holdfast.model.domain import Status
+from holdfast.model.json_values import json_default
 from holdfast.operations.service import AGAIN, ASKED_AT, Handler, Report, argument
 from holdfast.pages.service import PageService
 from holdfast.rebuild.service import CounterRebuilder
 from holdfast.replay.records import ReplayMode
 from holdfast.replay.service import ReplayRequest, ReplayService
-from holdfast.retention.restore import ArchiveService
+from holdfast.retention.restore import KEEP, ArchiveService
 from holdfast.retention.service import RetentionService
+from holdfast.segments.service import SegmentService
 from holdfast.tasks.service import TaskService
 
 VERIFY: Final = "verify"
@@ -34,7 +37,10 @@ PURGE: Final = "purge-pages"
 REPLAY: Final = "replay"
 REBUILD_COUNTERS: Final = "rebuild-counters"
 RETENTION: Final = "retention"
-RESTORE: Final = "restore-archive"
+CHECK_ARCHIVE: Final = "check-archive"
+RESTORE: Final = "restore-archives"
+LOSE_MACHINE: Final = "lose-machine"
+_TIMES: Final = ("since", "until", "as_of")
 _SHOWN: Final = 20
 """Rows of a finding that are stored with the result."""
 
@@ -54,6 +60,7 @@ class OperationHandlers:
     counters: CounterRebuilder
     retention: RetentionService
     archives: ArchiveService
+    segments: SegmentService
 
     def by_kind(self) -> Mapping[str, Handler]:
         """Return all handlers by kind."""
@@ -67,7 +74,9 @@ class OperationHandlers:
             REPLAY: self.replay,
             REBUILD_COUNTERS: self.rebuild_counters,
             RETENTION: self.age,
+            CHECK_ARCHIVE: self.check_archive,
             RESTORE: self.restore,
+            LOSE_MACHINE: self.lose_machine,
         }
 
     def verify(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
@@ -145,7 +154,7 @@ class OperationHandlers:
 
     def replay(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
         """Replay pages, like `holdfast replay`. A second run goes on: what was fetched or parsed since it was asked for is left alone."""
-        times = {name: datetime.fromisoformat(arguments[name]) for name in ("since", "until") if arguments.get(name)}
+        times = {name: datetime.fromisoformat(arguments[name]) for name in _TIMES if arguments.get(name)}
         request = ReplayRequest(
             ReplayMode(argument(arguments, "mode")),
             arguments.get("job"),
@@ -153,7 +162,7 @@ class OperationHandlers:
             times.get("since"),
             times.get("until"),
             arguments.get("parser"),
-            datetime.fromisoformat(argument(arguments, ASKED_AT)),
+            times.get("as_of") or datetime.fromisoformat(argument(arguments, ASKED_AT)),
         )
 
         def watch(looked_at: int, pages: int) -> None:
@@ -161,17 +170,18 @@ class OperationHandlers:
 
         dry_run = bool(arguments.get("dry_run"))
         done = self.replays.count(request, watch) if dry_run else self.replays.run(request, actor=actor, watch=watch)
-        return {**asdict(done), "as_of": done.as_of.isoformat()}
+        return _plain_record(done)
 
     def rebuild_counters(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
         """Rebuild counters, like `holdfast rebuild counters`."""
         done = self.counters.run(
             domain=arguments.get("domain"),
             dry_run=bool(arguments.get("dry_run")),
+            wait=timedelta(seconds=arguments.get("wait", 0)),
             actor=actor,
             watch=lambda seen: report({"domains": seen}),
         )
-        return asdict(done)
+        return _plain_record(done)
 
     def age(self, arguments: Mapping[str, Any], actor: str, report: Report) -> Mapping[str, object]:
         """Archive and delete what is old, like `holdfast retention run`."""
@@ -180,12 +190,38 @@ class OperationHandlers:
             actor=actor,
             watch=lambda step, rows: report({"step": step, "rows": rows}),
         )
-        rows: dict[str, object] = {step.step: step.rows for step in result.steps}
-        return {"dry_run": result.dry_run, **rows, **({"problems": result.problems} if result.problems else {})}
+        return _plain_record(result)
 
-    def restore(self, arguments: Mapping[str, Any], _actor: str, _report: Report) -> Mapping[str, object]:
-        """Restore one archive into its tables."""
-        return asdict(self.archives.restore(int(arguments["archive"])))
+    def check_archive(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
+        """Read all files of an archive, like `holdfast archive show --check`."""
+        archive_id = int(arguments["archive"])
+        files = self.archives.check(archive_id, lambda done, of: report({"files": done, "of": of}))
+        return {"archive": archive_id, "files": files}
+
+    def restore(self, arguments: Mapping[str, Any], _actor: str, report: Report) -> Mapping[str, object]:
+        """Restore archives, like `holdfast archive restore`. Those that a first run restored are unchanged."""
+        done = self.archives.restore_all(
+            ids=arguments.get("ids", ()),
+            kind=arguments.get("kind"),
+            job=arguments.get("job"),
+            schema=arguments.get("schema"),
+            keep=timedelta(seconds=arguments["keep"]) if "keep" in arguments else KEEP,
+            watch=lambda archives, of, rows: report({"archives": archives, "of": of, "rows": rows}),
+        )
+        return {"archives": [_plain_record(one) for one in done]}
+
+    def lose_machine(self, arguments: Mapping[str, Any], actor: str, _report: Report) -> Mapping[str, object]:
+        """Declare a machine lost, like `holdfast segments lost`. A second run finds nothing that only the machine has."""
+        machine = argument(arguments, "machine")
+        if arguments.get("dry_run"):
+            return _plain_record(self.segments.count_lost(machine))
+        return _plain_record(self.segments.lose(machine, actor=actor))
+
+
+def _plain_record(value: Any) -> dict[str, object]:
+    """A record as JSON, which the client reads as the same record."""
+    found: dict[str, object] = json.loads(json.dumps(value, default=json_default))
+    return found
 
 
 def _check(finding: Finding) -> dict[str, object]:

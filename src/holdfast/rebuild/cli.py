@@ -1,7 +1,7 @@
 """`holdfast rebuild`: what follows from the log and the pages, made anew: counters, the search index."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from holdfast.cli.help import Command, CommandGroup
 from holdfast.cli.output import pluralize, safe
 from holdfast.rebuild.records import RebuiltCounters
 from holdfast.rebuild.service import CounterRebuilder
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.replay import RemoteCounters
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True)
 
@@ -47,8 +50,7 @@ def counters(
         holdfast rebuild counters --wait 1m
     """
     patience = timedelta(0) if wait == "0s" else option_types.parse_duration("--wait", wait)
-    context = command_context.get(ctx)
-    rebuilder = CounterRebuilder(context.store(), context.settings.domains.registrable)
+    rebuilder = _counters(command_context.get(ctx))
     with output.ProgressBar("Counting", None, "domain") as bar:
         found = rebuilder.run(
             domain=domain, dry_run=dry_run, wait=patience, actor=actor(), watch=lambda seen: bar.show(seen, seen)
@@ -70,6 +72,9 @@ def search(ctx: typer.Context, as_json: output.Json = False) -> None:
         holdfast rebuild search --json
     """
     context = command_context.get(ctx)
+    context.require_local(
+        "`holdfast rebuild search`", "each machine has an index of its own. Run it on the machine whose index it is."
+    )
     service = factories.search_service(context.settings, context.store())
     with output.ProgressBar("Indexing", None, "document") as bar:
         count = service.rebuild(lambda read: bar.show(read, read))
@@ -79,6 +84,14 @@ def search(ctx: typer.Context, as_json: output.Json = False) -> None:
         output.print_line(f"{pluralize(count, 'document')} in the index of this machine.")
 
 
+def _counters(context: command_context.CommandContext) -> "CounterRebuilder | RemoteCounters":
+    if context.remote:
+        from holdfast.cli.remote.replay import RemoteCounters
+
+        return RemoteCounters(context.client)
+    return CounterRebuilder(context.store(), context.settings.domains.registrable)
+
+
 def _print(found: RebuiltCounters) -> None:
     if found.changes:
         rows = [(one.table, safe(one.name), one.counter, f"{one.before:,}", f"{one.after:,}") for one in found.changes]
@@ -86,7 +99,8 @@ def _print(found: RebuiltCounters) -> None:
         output.print_table(columns, rows, right=" ".join(columns[3:4]))
     if found.changed > len(found.changes):
         output.print_line(f"… and {found.changed - len(found.changes):,} more")
-    verb = "differ" if found.dry_run else "were corrected"
+    one = found.changed == 1
+    verb = ("differs" if one else "differ") if found.dry_run else ("was corrected" if one else "were corrected")
     output.print_line(
         f"{pluralize(found.changed, 'counter')} {verb}; {pluralize(found.domains, 'domain')} and {pluralize(found.runs, 'run')} counted."
     )

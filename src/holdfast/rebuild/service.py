@@ -46,6 +46,13 @@ class CounterRebuilder:
     database: Database
     registrable: bool = False
 
+    def domain_id(self, domain: str | None) -> int | None:
+        """Return the id of a domain; None: all domains. Raises NotFound, UsageError."""
+        if domain is None:
+            return None
+        with self.database.session() as connection:
+            return domains.id_of(connection, canonical_domain(domain, registrable=self.registrable))
+
     def run(
         self,
         *,
@@ -58,13 +65,11 @@ class CounterRebuilder:
         """Rebuild the counters of a domain, or of all domains and of the runs that have ended. Raises NotFound.
 
         After: each counter of a free domain is what log and frontier say, also if workers run meanwhile; with `dry_run` nothing is
-        changed. `watch` is called after each chunk with the number of domains so far.
+        changed. `watch` is called after each chunk with the number of domains so far, and while it waits.
         """
         report = _Report()
+        domain_id = self.domain_id(domain)
         with self.database.session() as connection:
-            domain_id = None
-            if domain is not None:
-                domain_id = domains.id_of(connection, canonical_domain(domain, registrable=self.registrable))
             after = 0
             while chunk := queries.next_domains(connection, after, domain_id):
                 after = chunk[-1][0]
@@ -74,6 +79,7 @@ class CounterRebuilder:
             deadline = time.monotonic() + wait.total_seconds()
             while report.held and not dry_run and time.monotonic() < deadline:
                 time.sleep(_WAIT_SECONDS)
+                watch(report.domains)
                 again, report.held = report.held, {}
                 for start in range(0, len(again), CHUNK):
                     self._rebuild(connection, dict(sorted(again.items())[start : start + CHUNK]), report, dry_run=False)

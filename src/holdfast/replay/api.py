@@ -29,6 +29,8 @@ class ReplayOrder(Body):
     """Fetched before then."""
     parser: ShortText | None = None
     """Only pages that this parser has parsed, or should."""
+    as_of: Moment | None = None
+    """Go on with a replay that was begun then: pages that were fetched or parsed since are left alone. null: it begins now."""
     dry_run: bool = False
     """Only count them."""
 
@@ -37,6 +39,6 @@ class ReplayOrder(Body):
 def replay(body: ReplayOrder, services: Services, caller: Caller, response: Response) -> Operation:
     """Like `holdfast replay`, in the background. The result says how many pages there are, by job, and what was left alone and why. Pages
     that were fetched or parsed since this request are left alone."""
-    request = ReplayRequest(body.mode, body.job, body.domain, body.since, body.until, body.parser)
+    request = ReplayRequest(body.mode, body.job, body.domain, body.since, body.until, body.parser, body.as_of)
     arguments = services.replays.arguments(request) | {"dry_run": body.dry_run}
     return accepted(response, services.operations.ask(REPLAY, arguments, actor=caller.name))

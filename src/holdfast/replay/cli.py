@@ -1,6 +1,6 @@
 """`holdfast replay`: fetch or parse pages of crawls again, by domain, date, parser or job; or those that were lost with a machine."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize, safe
 from holdfast.replay.records import Replay, ReplayMode
 from holdfast.replay.service import ReplayRequest, ReplayService, check_mode
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.replay import RemoteReplays
 
 
 def register(app: typer.Typer) -> None:
@@ -69,8 +72,7 @@ def replay(
         None if as_of is None else option_types.parse_time("--as-of", as_of),
     )
     request.check()
-    context = command_context.get(ctx)
-    service = ReplayService(context.store(), context.settings.domains.registrable)
+    service = _service(command_context.get(ctx))
     request = service.begun(request)
     try:
         with output.ProgressBar("Replaying", None, "page") as bar:
@@ -89,6 +91,14 @@ def replay(
         output.print_json(found)
     else:
         _print(found)
+
+
+def _service(context: command_context.CommandContext) -> "ReplayService | RemoteReplays":
+    if context.remote:
+        from holdfast.cli.remote.replay import RemoteReplays
+
+        return RemoteReplays(context.client)
+    return ReplayService(context.store(), context.settings.domains.registrable)
 
 
 def _print(found: Replay) -> None:

@@ -76,7 +76,8 @@ class ReplayService:
         with self.database.session() as connection:
             selection = self._selection(connection, request)
         name = None if request.domain is None else canonical_domain(request.domain, registrable=self.registrable)
-        times = {name: time.isoformat() for name, time in (("since", request.since), ("until", request.until)) if time}
+        given = (("since", request.since), ("until", request.until), ("as_of", request.as_of))
+        times = {name: time.isoformat() for name, time in given if time}
         return {"mode": str(request.mode), "job": selection.job_id, "domain": name, "parser": request.parser, **times}
 
     def begun(self, request: ReplayRequest) -> ReplayRequest:

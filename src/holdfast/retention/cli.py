@@ -1,7 +1,6 @@
 """`holdfast retention` and `holdfast archive`: what is kept how long, what was archived, and its restore."""
 
-from datetime import timedelta
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -9,11 +8,14 @@ from holdfast import factories
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command, CommandGroup
 from holdfast.cli.output import format_bytes, format_time, pluralize
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError
 from holdfast.model import duration
-from holdfast.retention.records import ArchiveEntry, RestoredArchive, RetentionResult
-from holdfast.retention.restore import KEEP, TABLES, ArchiveService
+from holdfast.retention.records import ArchiveEntry, RetentionResult
+from holdfast.retention.restore import KEEP, ArchiveService
 from holdfast.retention.service import RetentionService
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.retention import RemoteArchives, RemoteRetention
 
 _LAST_ID: Final = 2**63 - 1
 
@@ -27,15 +29,21 @@ def register(app: typer.Typer) -> None:
     app.add_typer(archive_app, name="archive", help="Archives of what was deleted: list, check, restore.")
 
 
-def _retention(ctx: typer.Context) -> RetentionService:
+def _retention(ctx: typer.Context) -> "RetentionService | RemoteRetention":
     context = command_context.get(ctx)
-    context.require_local("retention")
+    if context.remote:
+        from holdfast.cli.remote.retention import RemoteRetention
+
+        return RemoteRetention(context.client)
     return factories.retention_service(context.settings, context.store())
 
 
-def _archives(ctx: typer.Context) -> ArchiveService:
+def _archives(ctx: typer.Context) -> "ArchiveService | RemoteArchives":
     context = command_context.get(ctx)
-    context.require_local("archive")
+    if context.remote:
+        from holdfast.cli.remote.retention import RemoteArchives
+
+        return RemoteArchives(context.client)
     return factories.archive_service(context.settings, context.store())
 
 
@@ -109,7 +117,7 @@ def run(
         rows = sum(step.rows for step in _watched(service, dry_run=True).steps)
         if rows:
             command_context.confirm(
-                f"Archive {rows:,} rows to {output.safe(service.store.place)} and delete them from the store?",
+                f"Archive {rows:,} rows to {output.safe(service.place)} and delete them from the store?",
                 f"{pluralize(rows, 'row')} would be archived and deleted.",
             )
     result = _watched(service, dry_run=dry_run)
@@ -121,7 +129,7 @@ def run(
         raise HoldfastError("Not all was done: " + " ".join(result.problems))
 
 
-def _watched(service: RetentionService, *, dry_run: bool) -> RetentionResult:
+def _watched(service: "RetentionService | RemoteRetention", *, dry_run: bool) -> RetentionResult:
     with output.ProgressBar("Retention", None, "row") as bar:
 
         def watch(_step: str, rows: int) -> None:
@@ -203,7 +211,7 @@ def show(
     """
     service = _archives(ctx)
     found = service.show(archive)
-    checked = service.check(archive) if check else None
+    checked = _checked(service, archive) if check else None
     if as_json:
         output.print_json({"archive": found.archive, "files": found.files, "checked": checked})
         return
@@ -212,6 +220,11 @@ def show(
     output.print_line(f"In {output.safe(found.archive.place)}, {found.archive.state}.")
     if checked is not None:
         output.print_line(f"{pluralize(checked, 'file')} read, and as they were written.")
+
+
+def _checked(service: "ArchiveService | RemoteArchives", archive: int) -> int:
+    with output.ProgressBar("Checking", None, "file") as bar:
+        return service.check(archive, lambda done, of: bar.show(done, done, of))
 
 
 @archive_app.command("restore", cls=Command)
@@ -233,6 +246,8 @@ def restore(
 ) -> None:
     """Restore archives: rows into their tables, or with --schema for analysis; segments into the archive of this machine.
 
+    With --server the background of the server does it, on its machine.
+
     Each file is compared with its hash first. A row that is newer in the store stays; what was restored before is unchanged. Claims,
     changes of status, tasks, audit, webhooks and images are restored with --schema only.
 
@@ -241,18 +256,17 @@ def restore(
         holdfast archive restore --job shop --keep 90d
         holdfast archive restore --kind log --schema analysis
     """
+    kept = option_types.parse_duration("--keep", keep)
     service = _archives(ctx)
-    if not ids and kind is None and job is None:
-        raise UsageError("Say which archives: their ids, --kind or --job; `holdfast archive list` shows them.")
-    wanted = ids or _in_order(service, kind, job)
-    done: list[RestoredArchive] = []
-    with output.ProgressBar("Restoring", len(wanted), "row") as bar:
-        rows = 0
-        for number, archive in enumerate(wanted, 1):
-            found = service.restore(archive, into=schema or TABLES, keep=_keep(keep))
-            done.append(found)
-            rows += found.restored
-            bar.show(number, rows, len(wanted))
+    with output.ProgressBar("Restoring", None, "row") as bar:
+        done = service.restore_all(
+            ids=ids or (),
+            kind=kind,
+            job=job,
+            schema=schema,
+            keep=kept,
+            watch=lambda archives, of, rows: bar.show(archives, rows, of),
+        )
     if as_json:
         output.print_json({"archives": done})
         return
@@ -263,16 +277,3 @@ def restore(
         f"{pluralize(len(done), 'archive')} restored: {pluralize(restored, 'row')} written into {where}"
         f"{f', {there:,} were there or have newer ones' if there else ''}."
     )
-
-
-def _in_order(service: ArchiveService, kind: str | None, job: str | None) -> list[int]:
-    """The archives of a kind or a job; pages before what belongs to them."""
-    first = service.matching(kind="pages", job=job) if kind in {None, "pages"} else []
-    return [*first, *(one for one in service.matching(kind=kind, job=job) if one not in set(first))]
-
-
-def _keep(text: str) -> timedelta:
-    try:
-        return duration.parse(text)
-    except ValueError as problem:
-        raise UsageError(f"--keep {problem}.") from problem

@@ -34,6 +34,8 @@ TABLES: Final = "tables"
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _OWN_SCHEMAS: Final = frozenset({"public", "procrastinate", "information_schema"})
 
+RestoreWatch = Callable[[int, int, int], None]
+"""Called with the archives that are restored, all that are to be, and the rows that were written."""
 OpenStore = Callable[[str], FileStore]
 """Opens the store at a place, as the manifest names it."""
 
@@ -74,12 +76,48 @@ class ArchiveService:
             job_id = None if job is None else db_jobs.find(connection, job)
             return archives.matching(connection, kind=kind, job_id=job_id)
 
-    def check(self, archive_id: int) -> int:
-        """Read all files of an archive and compare them with the manifest; return their number. Raises ArchiveDamaged, NotFound."""
+    def check(self, archive_id: int, watch: Callable[[int, int], None] = lambda *_: None) -> int:
+        """Read all files of an archive and compare them with the manifest; return their number. `watch` is called after each file with the
+        files that were read, and all. Raises ArchiveDamaged, NotFound."""
         with self.database.session() as connection:
             entry, listed = archives.get(connection, archive_id), archives.files(connection, archive_id)
-        with self._fetched(entry, listed) as paths:
+        with self._fetched(entry, listed, watch) as paths:
             return len(paths)
+
+    def select(self, *, ids: Sequence[int] = (), kind: str | None = None, job: str | None = None) -> list[int]:
+        """Return the archives that a restore takes: these, or the complete ones of a kind and a job, pages before what belongs to them.
+        Raises UsageError if nothing is given, NotFound."""
+        if not ids and kind is None and job is None:
+            raise UsageError(
+                "Say which archives: their ids, a kind (--kind) or a job (--job); `holdfast archive list` shows them."
+            )
+        if ids:
+            with self.database.session() as connection:
+                return [archives.get(connection, archive_id).id for archive_id in dict.fromkeys(ids)]
+        first = self.matching(kind="pages", job=job) if kind in {None, "pages"} else []
+        done = set(first)
+        return [*first, *(one for one in self.matching(kind=kind, job=job) if one not in done)]
+
+    def restore_all(
+        self,
+        *,
+        ids: Sequence[int] = (),
+        kind: str | None = None,
+        job: str | None = None,
+        schema: str | None = None,
+        keep: timedelta = KEEP,
+        watch: RestoreWatch = lambda *_: None,
+    ) -> list[RestoredArchive]:
+        """Restore archives one after the other, those that `select` names: into their tables, or into a schema for analysis. `watch` is
+        called after each. Raises what `select` and `restore` raise; what was restored before that stays."""
+        check_schema(schema)
+        wanted = self.select(ids=ids, kind=kind, job=job)
+        done: list[RestoredArchive] = []
+        watch(0, len(wanted), 0)
+        for archive_id in wanted:
+            done.append(self.restore(archive_id, into=schema or TABLES, keep=keep))
+            watch(len(done), len(wanted), sum(one.restored for one in done))
+        return done
 
     def restore(self, archive_id: int, *, into: str = TABLES, keep: timedelta = KEEP) -> RestoredArchive:
         """Restore one archive: into its tables, or into the schema `into` for analysis.
@@ -174,10 +212,7 @@ class ArchiveService:
     def _for_analysis(self, entry: ArchiveEntry, listed: Sequence[ArchiveFile], schema: str) -> RestoredArchive:
         if entry.kind == manifest.SEGMENT:
             raise Refused(f"Archive {entry.id} is a file of the archive (WARC); it is restored without --schema.")
-        if not _SCHEMA.fullmatch(schema) or schema in _OWN_SCHEMAS or schema.startswith("pg_"):
-            raise UsageError(
-                f"--schema {schema[:50]!r} must be a name of small letters, digits and _, and not one of ours."
-            )
+        check_schema(schema)
         restored = 0
         with self._fetched(entry, listed) as paths, self.database.session() as connection:
             runs.without_timeouts(connection)
@@ -193,7 +228,9 @@ class ArchiveService:
         return RestoredArchive(entry.id, entry.kind, sum(file.rows for file in listed), restored, schema)
 
     @contextmanager
-    def _fetched(self, entry: ArchiveEntry, listed: Sequence[ArchiveFile]) -> Iterator[list[Path]]:
+    def _fetched(
+        self, entry: ArchiveEntry, listed: Sequence[ArchiveFile], watch: Callable[[int, int], None] = lambda *_: None
+    ) -> Iterator[list[Path]]:
         """Copies of the files of an archive, each compared with the manifest. Raises ArchiveDamaged, NotFound."""
         store = self.open_store(entry.place)
         with tempfile.TemporaryDirectory(prefix="holdfast-restore-") as folder:
@@ -208,7 +245,18 @@ class ArchiveService:
                         f"SHA-256 {facts.sha256.hex()}, not {file.bytes:,} and {file.sha256}. Nothing of it was restored."
                     )
                 paths.append(path)
+                watch(len(paths), len(listed))
             yield paths
+
+
+def check_schema(schema: str | None) -> None:
+    """Raise UsageError if archives cannot be restored into a schema of this name; None: into their tables."""
+    if schema is not None and (
+        not _SCHEMA.fullmatch(schema) or schema in _OWN_SCHEMAS or schema.startswith("pg_") or schema == TABLES
+    ):
+        raise UsageError(
+            f"--schema {schema[:50]!r} must be a name of small letters, digits and _, and not one of ours."
+        )
 
 
 def _table_of(file: ArchiveFile) -> str:

@@ -99,6 +99,11 @@ class RetentionService:
     def _files(self) -> SegmentFiles:
         return SegmentFiles(self.archive, self.objects)
 
+    @property
+    def place(self) -> str:
+        """Where archives go."""
+        return self.store.place
+
     def rules(self) -> list[RetentionRule]:
         """Return what is kept how long, in the order of a run."""
         periods = self.settings.periods()
@@ -114,7 +119,7 @@ class RetentionService:
             return RetentionStatus(
                 schedule=self.settings.schedule,
                 next_run_at=due,
-                store=self.store.place,
+                store=self.place,
                 rules=self.rules(),
                 runs=runs.listing(connection),
                 archives=archives.summary(connection),

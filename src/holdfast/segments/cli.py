@@ -1,6 +1,6 @@
 """`holdfast segments`: which machine has which file of the archive, upload now, and a machine that is lost."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from holdfast.cli.output import format_bytes, format_time, pluralize, safe
 from holdfast.errors import UsageError
 from holdfast.segments.records import LostMachine
 from holdfast.segments.service import SegmentService, upload_now
+
+if TYPE_CHECKING:
+    from holdfast.cli.remote.segments import RemoteSegments
 
 _EXAMPLES = 10
 
@@ -106,6 +109,10 @@ def upload(ctx: typer.Context, as_json: output.Json = False) -> None:
         holdfast segments upload --json
     """
     context = command_context.get(ctx)
+    context.require_local(
+        "`holdfast segments upload`",
+        "it uploads files from the disk of the machine that it runs on. Run it on the machine that has them.",
+    )
     uploader = factories.segment_uploader(context.settings, context.store())
     if uploader is None:
         raise UsageError("There is no object store to upload to: set archive.store (HOLDFAST_ARCHIVE_STORE).")
@@ -165,5 +172,10 @@ def _print(found: LostMachine) -> None:
         output.print_line(f"  … and {len(found.segments) - _EXAMPLES:,} more")
 
 
-def _service(ctx: typer.Context) -> SegmentService:
-    return SegmentService(command_context.get(ctx).store())
+def _service(ctx: typer.Context) -> "SegmentService | RemoteSegments":
+    context = command_context.get(ctx)
+    if context.remote:
+        from holdfast.cli.remote.segments import RemoteSegments
+
+        return RemoteSegments(context.client)
+    return SegmentService(context.store())

@@ -44,6 +44,14 @@ class SegmentService:
         with self.database.session() as connection:
             return queries.segments(connection, state=state, machine=machine, after=after, limit=limit)
 
+    def check_lost(self, machine: str, *, dry_run: bool) -> ArchiveMachine:
+        """Return the machine of this name or id. Raises NotFound, UsageError, and Refused if it lives and this is no dry run."""
+        with self.database.session() as connection, connection.transaction():
+            found = self._find(connection, machine)
+            if not dry_run:
+                self._check_dead(connection, found)
+            return found
+
     def count_lost(self, machine: str) -> LostMachine:
         """Return what `lose` would declare lost. Raises NotFound, UsageError."""
         with self.database.session() as connection, connection.transaction():

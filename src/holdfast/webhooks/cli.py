@@ -9,7 +9,7 @@ from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command, Group
 from holdfast.cli.output import pluralize
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.jobs.cli import Yes
+from holdfast.jobs.cli.context import Yes
 from holdfast.webhooks.records import Delivery, DeliveryFilter, DeliveryState
 from holdfast.webhooks.service import WebhookService
 from holdfast.webhooks.signing import Signing
@@ -165,7 +165,9 @@ def secret(
         holdfast webhooks secret --reveal
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast webhooks secret`")
+    context.require_local(
+        "`holdfast webhooks secret`", "the secret never leaves the machine of the server. Run it there."
+    )
     signing = Signing.of(context.settings)
     where = signing.origin if signing.configured is not None else str(signing.file)
     known = signing.known()

@@ -37,7 +37,7 @@ SCOPE_OF_WRITES = {
     r"/api/admin/domains/\{domain\}/proxies|/api/admin/proxies": Scope.PROXIES,
     r"/api/admin/(domains|priorities)": Scope.DOMAINS,
     r"/api/admin/(users|keys|audit)": Scope.ACCOUNTS,
-    r"/api/admin/(alerts|pages|claims|runs|webhooks|verify|replay|rebuild|retention|archives)": Scope.OPERATE,
+    r"/api/admin/(alerts|pages|claims|runs|webhooks|verify|replay|rebuild|retention|archives?)": Scope.OPERATE,
     # Forms and pages of the dashboard
     r"/(users|audit)": Scope.ACCOUNTS,
     r"/(jobs|tasks|batches)": Scope.CRAWL,
@@ -96,6 +96,7 @@ class Asker:
         method, path = route.split()
         missing = {
             "id": "999999",
+            "machine": "no-such-machine",
             "domain": "nowhere.example",
             "job": "no-such-job",
             "name": "nobody",

@@ -3,9 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +13,7 @@ from holdfast.accounts.service import AccountService
 from holdfast.alerts import queries as alerts
 from holdfast.alerts.queries import settle
 from holdfast.cli import app
+from holdfast.cli.command_context import LOCAL_COMMANDS
 from holdfast.control.verify import Step
 from holdfast.db import audit, runs
 from holdfast.db.connection import Database
@@ -26,8 +25,9 @@ from holdfast.operations.service import OperationRunner
 from holdfast.settings import Fetch
 from holdfast.settings.web import Web
 from holdfast.testing.simweb.proxy_process import ProxyProcess
-from tests.support.api import Api, serving, settings
-from tests.support.cli import Answer, Cli, only_ours
+from tests.support.api import serving, settings
+from tests.support.both import Both, assert_alike
+from tests.support.cli import Cli, only_ours
 from tests.support.crawled import HOME, crawl_a_little
 from tests.support.factories import Store
 from tests.support.pages import Page, Pages
@@ -36,60 +36,6 @@ from tests.support.shop import Shop, product
 from tests.support.tasks import Tasks
 
 PASSWORD = "wide rivers run slowly"
-UNSAID = {"kind", "updated_at", "max_pages", "spent", "done"}
-"""What a server may leave out of its lists: then it is null."""
-
-
-@dataclass
-class Both:
-    """The command line on a store, and on a server of that store."""
-
-    near: Cli
-    api: Api
-    key: str
-    monkeypatch: pytest.MonkeyPatch
-
-    def far(self, *arguments: str, key: str | None = None, stdin: str | bytes | None = None) -> Answer:
-        """Ask the server, where no store could be opened."""
-        with self.monkeypatch.context() as patch:
-            patch.setenv("HOLDFAST_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
-            patch.setenv("HOLDFAST_API_KEY", self.key if key is None else key)
-            return self.near("--server", self.api.url, *arguments, stdin=stdin)
-
-    def same(self, *arguments: str, but: tuple[str, ...] = ()) -> Any:
-        """The answer in JSON, which is the same from both, `but` for these fields."""
-        near, far = self.near(*arguments, "--json"), self.far(*arguments, "--json")
-        assert (far.code, far.err) == (near.code, near.err)
-        assert_alike(near.json, far.json, {*but})
-        return far.json
-
-    def shown(self, *arguments: str) -> str:
-        """The answer for people, which is the same from both."""
-        near, far = self.near(*arguments), self.far(*arguments)
-        assert (far.code, far.out, far.err) == (near.code, near.out, near.err)
-        return far.out
-
-    def refused(self, *arguments: str) -> str:
-        """The sentence of a refusal, which is the same from both, with the same exit code."""
-        near, far = self.near(*arguments), self.far(*arguments)
-        assert far.refused(near.code) == near.refused(near.code)
-        return far.err
-
-
-def assert_alike(near: Any, far: Any, but: set[str], place: str = "") -> None:
-    if isinstance(near, dict):
-        assert set(far) <= set(near), place
-        for name in set(near) - but:
-            if name not in far or (far[name] is None and near[name] is not None):
-                assert name in UNSAID or place.startswith(".domains["), f"{place}.{name} is not said"
-            else:
-                assert_alike(near[name], far[name], but, f"{place}.{name}")
-    elif isinstance(near, list):
-        assert len(near) == len(far), place
-        for number, (one, other) in enumerate(zip(near, far, strict=True)):
-            assert_alike(one, other, but, f"{place}[{number}]")
-    else:
-        assert near == far, place
 
 
 @pytest.fixture
@@ -733,16 +679,27 @@ def test_verify_says_what_could_not_be_read_on_the_server(
 def test_all_other_commands_refuse_before_anything_is_started(both: Both, tmp_path: Path) -> None:
     """Without a database: what would open or start one could not."""
     others = {command for part in app.COMMAND_MODULES for command in part.commands} - app.REMOTE_COMMANDS
-    assert {"crawl", "serve", "db"} <= others
+    assert others == LOCAL_COMMANDS.keys()
     for command in sorted(others):
         sentence = both.far(command).refused(2)
-        assert sentence == f"`holdfast {command}` works on the store itself and cannot be used with --server."
-    assert both.far("jobs", "watch", "default").refused(2).startswith("`holdfast jobs watch` works on the store itself")
-    for words in (["import", "-"], ["alerts"], ["rotate"]):
-        sentence = both.far("proxies", *words, stdin=b"http://a.example:1\n").refused(2)
-        assert sentence.startswith(f"`holdfast proxies {words[0]}` works on the store itself")
-    for words in (["keys", "add", "ann", "x", "--scope", "read"], ["webhooks", "secret"]):
-        assert both.far(*words).refused(2).startswith(f"`holdfast {words[0]} {words[1]}` works on the store itself")
+        assert sentence == f"`holdfast {command}` cannot be used with --server: {LOCAL_COMMANDS[command]}"
+    for words, place in {
+        ("jobs", "watch", "default"): "`holdfast jobs show` those of now.",
+        ("proxies", "import", "-"): "Run it where the store is; `holdfast proxies add` adds one over the server.",
+        ("proxies", "alerts"): "`holdfast proxies health` shows how pools are.",
+        ("proxies", "rotate"): "Run it where the store is.",
+        ("keys", "add", "ann", "x", "--scope", "read"): "or run it where the store is.",
+        ("webhooks", "secret"): "the secret never leaves the machine of the server. Run it there.",
+        ("export", "images", "files"): "Run it there, or take the files from the API.",
+        ("backup", "verify", "latest"): "Run it on the machine of the database, or let backup.daily do it.",
+        ("segments", "upload"): "Run it on the machine that has them.",
+        ("rebuild", "search"): "Run it on the machine whose index it is.",
+        ("domains", "top"): "Run it where the store is, without the server.",
+    }.items():
+        sentence = both.far(*words, stdin=b"http://a.example:1\n").refused(2)
+        assert " cannot be used with --server: " in sentence
+        assert sentence.endswith(place)
+    assert both.far("verify", "--uploaded").refused(2).startswith("--uploaded cannot be used with --server: it reads ")
     assert not list(tmp_path.glob(".holdfast*"))
     assert both.far("config", "show", "--json").code == 0
 
@@ -753,9 +710,8 @@ def test_the_server_may_come_from_the_settings(both: Both, tmp_path: Path, monke
     monkeypatch.setenv("HOLDFAST_API_KEY", both.key)
     assert [job["name"] for job in both.near("jobs", "list", "--json").json] == ["default", "tasks"]
     sentence = both.near("top-domains").refused(2)
-    assert (
-        sentence
-        == "This command works on the store itself and cannot be used with a server (server (in holdfast.toml))."
+    assert sentence.startswith(
+        "`holdfast top-domains` cannot be used with a server (server (in holdfast.toml)): the API "
     )
     assert not (tmp_path / ".holdfast").exists()
     assert both.key not in both.near("config", "show").out

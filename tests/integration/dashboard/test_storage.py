@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime
 
+from holdfast import factories
 from holdfast.backups import queries
 from holdfast.db import migrate
+from holdfast.operations.service import OperationRunner
 from tests.support.api import Api
 from tests.support.browsing import Browser
 
@@ -50,6 +52,11 @@ def test_retention_is_shown_and_run_here(api: Api, ada: Browser, rita: Browser) 
     (asked,) = api.services.operations.listing()
     assert page.path == f"/operations/{asked.id}"
     assert (asked.kind, asked.arguments) == ("retention", {"dry_run": True})
+    handlers = factories.operation_handlers(api.services.settings, api.services.database).by_kind()
+    assert OperationRunner(api.services.database, handlers).work()
+    done = ada.get(page.path).words
+    assert "Dry run yes" in done
+    assert "Steps Archives Bytes Problem Rows Step 0 0 none 0 content" in done
 
 
 def test_backups_and_what_is_wrong_with_them(api: Api, rita: Browser) -> None:

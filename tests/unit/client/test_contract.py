@@ -1,6 +1,8 @@
 """The client and the OpenAPI document agree: for each route a call with its parameters, its body and its response."""
 
+import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 from holdfast.api.app import create_unserved_app
-from holdfast.client import endpoints
+from holdfast.client import endpoints, requests
 from holdfast.client.methods import ClientMethods
 from holdfast.client.request_spec import ListSpec, RequestSpec, StreamSpec
 
@@ -139,14 +141,17 @@ def specs(function: Callable[..., Any]) -> Iterator[RequestSpec[Any] | ListSpec[
         yield function(**values | {selector: None})
 
 
+def _is_call(value: object, modules: str) -> bool:
+    """Whether a value is a public function of these modules."""
+    return inspect.isfunction(value) and value.__module__.startswith(modules) and not value.__name__.startswith("_")
+
+
 @cache
 def calls() -> dict[str, Call]:
     """All calls of the client, by the route that they reach."""
     found = {}
     for name, function in vars(endpoints).items():
-        if not inspect.isfunction(function) or function.__module__ != endpoints.__name__:
-            continue
-        if name.startswith("_") or name in NOT_CALLS:
+        if not _is_call(function, requests.__name__ + ".") or name in NOT_CALLS:
             continue
         (response,) = get_args(get_type_hints(function)["return"]) or (Any,)
         for spec in specs(function):
@@ -268,6 +273,17 @@ def test_every_route_has_a_call_with_the_same_fields() -> None:
     routes = operations().keys() - WITHOUT_CALL
     assert len(routes) > 100
     assert [fault for route in sorted(routes) for fault in faults(route)] == []
+
+
+def test_endpoints_has_the_calls_of_every_module_and_no_two_have_one_name() -> None:
+    declared: dict[str, object] = {}
+    for module in pkgutil.iter_modules(requests.__path__, requests.__name__ + "."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if _is_call(value, module.name):
+                assert name not in declared, f"{name} is declared twice"
+                declared[name] = value
+    assert len(declared) > 150
+    assert {name: getattr(endpoints, name, None) for name in declared} == declared
 
 
 def test_exceptions_are_routes_and_have_no_call() -> None:

@@ -39,7 +39,10 @@ def add(
         holdfast keys add ann prometheus --scope metrics
         holdfast keys add ann nightly --scope read --scope crawl --expires 90d
     """
-    command_context.get(ctx).require_local("`holdfast keys add`")
+    command_context.get(ctx).require_local(
+        "`holdfast keys add`",
+        "the API makes keys only for who is logged in. Make it in the dashboard under “Account”, or run it where the store is.",
+    )
     name_rules.check_key(name)
     if not scopes:
         raise UsageError(f"Say what the key is for, with --scope: {', '.join(Scope)}.")

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from holdfast.backups.service import BackupService, Watch
     from holdfast.cli.remote.monitoring import RemoteBackups
 
+_WHY_LOCAL: Final = (
+    "it reads and writes files of the machine that it runs on. Run it on the machine of the database, or let backup.daily "
+    "do it."
+)
 RETRY_SECONDS: Final = 2.0
 """Seconds between two attempts to follow a server that is unavailable, or to write to a full disk."""
 
@@ -71,7 +75,7 @@ def backup(
     if ctx.invoked_subcommand is not None:
         return
     context = command_context.get(ctx)
-    context.require_local("`holdfast backup`")
+    context.require_local("`holdfast backup`", _WHY_LOCAL)
     service = _service(context)
     with _progress("Making a backup") as watch:
         made = service.make(incremental=incremental, dump=dump, with_keys=with_keys, actor=actor(), watch=watch)
@@ -119,7 +123,7 @@ def verify(
         holdfast backup verify latest --to "2026-11-17 14:00"
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast backup verify`")
+    context.require_local("`holdfast backup verify`", _WHY_LOCAL)
     service = _service(context)
     with _progress("Verifying a backup") as watch:
         restorer, plan = plan_of(context, service.folder, name, to, watch)
@@ -157,7 +161,7 @@ def delete(
         holdfast backup delete 20261117T030000Z-full --dependents --yes
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast backup delete`")
+    context.require_local("`holdfast backup delete`", _WHY_LOCAL)
     service = _service(context)
     if not yes:
         also = " and those that hang on it" if dependents else ""
@@ -183,7 +187,7 @@ def drill(
         holdfast backup drill latest --json
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast backup drill`")
+    context.require_local("`holdfast backup drill`", _WHY_LOCAL)
     service = _service(context)
 
     def tell(line: Check) -> None:
@@ -214,7 +218,7 @@ def follow(ctx: typer.Context) -> None:
     from holdfast.backups import follower
 
     context = command_context.get(ctx)
-    context.require_local("`holdfast backup follow`")
+    context.require_local("`holdfast backup follow`", _WHY_LOCAL)
     service = _service(context)
     stop = threading.Event()
 

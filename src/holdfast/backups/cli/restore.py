@@ -54,7 +54,7 @@ def restore(
         holdfast restore latest --dry-run
     """
     context = command_context.get(ctx)
-    context.require_local("`holdfast restore`")
+    context.require_local()
     settings = context.settings
     folder = factories.backup_folder(settings)
     if into is not None:

@@ -1,17 +1,15 @@
 """Domains of a server, and its workers with their claims and runs."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from holdfast.cli.command_context import say
+from holdfast.cli.remote.operations import follow
 from holdfast.cli.remote.seeds import as_sent
 from holdfast.client import Client
 from holdfast.domains.records import Domain, DomainDetails, DomainFacts, DomainReset
-from holdfast.errors import HoldfastError
 from holdfast.model.domain import Status
 from holdfast.model.domain_name import canonical_domain
 from holdfast.model.request_secrets import RequestSecrets
@@ -19,9 +17,6 @@ from holdfast.workers.records import ClaimSummary, Run, WorkerClaims
 from holdfast.workers.service import choose_releasable
 
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
-_POLL_SECONDS: Final = 0.3
-_POLLS_BEFORE_NOTICE: Final = 30
-"""Polls after which an operation that is still queued needs an explanation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +63,11 @@ class RemoteDomains:
     def recalculate(self) -> Iterator[tuple[int, int, int]]:
         """Recalculate all priorities in the background of the server; yields (domains read, scores changed, all domains)."""
         operation = self.client.recalculate_priorities()
-        polls = 0
-        while not operation.is_over:
-            time.sleep(_POLL_SECONDS)
-            polls += 1
-            if polls == _POLLS_BEFORE_NOTICE and operation.state == "waiting":
-                say("It is still queued; it needs a running `holdfast background` or `holdfast serve`.")
-            operation = self.client.operation(operation)
+        for operation in follow(self.client, operation):  # noqa: B020 — the same one, later
             if {"domains", "changed", "of"} <= set(operation.progress):
                 yield operation.progress["domains"], operation.progress["changed"], operation.progress["of"]
-        if operation.result is None:
-            raise HoldfastError(operation.problem or "The server could not recalculate the priorities.")
-        yield operation.result["domains"], operation.result["changed"], operation.result["domains"]
+        result = operation.result or {}
+        yield result["domains"], result["changed"], result["domains"]
 
 
 @dataclass(frozen=True, slots=True)

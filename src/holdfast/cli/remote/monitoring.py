@@ -1,6 +1,5 @@
 """Statistics, alerts, the audit log, webhooks, verification and explanations of a server."""
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
@@ -12,13 +11,13 @@ from holdfast.audit.records import AuditFilter, Entry
 from holdfast.backups.records import BackupReport
 from holdfast.cli.remote import page_after
 from holdfast.cli.remote.jobs import RemoteJobs
+from holdfast.cli.remote.operations import follow
 from holdfast.client import Client, endpoints
 from holdfast.client.decoding import read
 from holdfast.control.explain import DomainStory, UrlStory
 from holdfast.control.verify import Step
 from holdfast.db.keyset_pagination import Key, Page
 from holdfast.db.verify import Finding
-from holdfast.errors import HoldfastError
 from holdfast.operations.records import Operation
 from holdfast.stats.records import Overview, Point, Stats
 from holdfast.storage.records import StorageReport
@@ -27,9 +26,6 @@ from holdfast.workers.records import ActiveWorker, Worker
 
 _MAX_WORKERS_READ: Final = 10_000
 _MAX_WORKERS_SHOWN: Final = 50
-_POLL_SECONDS: Final = 0.3
-_POLLS_BEFORE_HINT: Final = 30
-"""Polls of a queued operation after which a message names the process that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +150,9 @@ class RemoteBackups:
 class RemoteVerifier:
     """The verification of a server's store, like `Verifier`: a background process of the server runs it."""
 
-    def __init__(self, client: Client, *, archive: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, *, archive: bool) -> None:
         self._client = client
         self._with_archive = archive
-        self._say = say
         self.archive: object | None = None
         """After `run`: not None if the archive was read."""
         self._names: dict[int, str] = {}
@@ -165,20 +160,13 @@ class RemoteVerifier:
     def run(self) -> Iterator[Step]:
         """Yield the progress until the operation has ended, then each check with its finding. Raises HoldfastError if it failed."""
         operation = self._client.verify(archive=self._with_archive)
-        polls = 0
-        while not operation.is_over:
-            time.sleep(_POLL_SECONDS)
-            polls += 1
-            if polls == _POLLS_BEFORE_HINT and operation.state == "waiting":
-                self._say("It is still queued; it needs a running `holdfast background` or `holdfast serve`.")
-            operation = self._client.operation(operation)
+        for operation in follow(self._client, operation):  # noqa: B020 — the same one, later
             if step := _step(operation):
                 yield step
-        if operation.result is None:
-            raise HoldfastError(operation.problem or "The server could not verify its store.")
-        self.archive = operation.result["archive"] or None
-        self._names = {int(number): name for number, name in operation.result["names"].items()}
-        checks = operation.result["checks"]
+        result = operation.result or {}
+        self.archive = result["archive"] or None
+        self._names = {int(number): name for number, name in result["names"].items()}
+        checks = result["checks"]
         for number, check in enumerate(checks, 1):
             finding = read(Finding, check)
             yield Step(number, len(checks), finding.check, finding=finding)

@@ -1,14 +1,13 @@
 """Tasks, batches and products of a server."""
 
-import time
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import BinaryIO, Final, TypeVar, cast
 
-from holdfast.cli import command_context
 from holdfast.cli.remote import page_after
+from holdfast.cli.remote.operations import finish
 from holdfast.cli.remote.seeds import Lines, Portion
 from holdfast.client import Client, endpoints
 from holdfast.client.request_spec import ListSpec
@@ -38,8 +37,6 @@ T = TypeVar("T")
 
 _DAY: Final = timedelta(days=1)
 _RESTART_CHUNK: Final = 1_000
-_POLL_SECONDS: Final = 0.3
-_POLLS_UNTIL_HINT: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +168,8 @@ class RemoteTasks:
 
     def restart_batch(self, name: str, *, actor: str, on_progress: Callable[[int], None]) -> int:  # noqa: ARG002
         """Restart every task of a batch that has ended or is paused; returns how many."""
-        operation = self.client.restart_batch(name)
-        polls = 0
-        while not operation.is_over:
-            time.sleep(_POLL_SECONDS)
-            polls += 1
-            if polls == _POLLS_UNTIL_HINT and operation.state == "waiting":
-                command_context.say("It is still queued; it needs a running `holdfast background` or `holdfast serve`.")
-            operation = self.client.operation(operation)
-            on_progress(operation.progress.get("tasks", 0))
-        result = self.client.wait(operation).result or {}
+        asked = self.client.restart_batch(name)
+        result = finish(self.client, asked, lambda progress: on_progress(progress.get("tasks", 0)))
         return int(result.get("tasks", 0))
 
     def _page(self, spec: ListSpec[T], after: Key | None, limit: int) -> Page[T]:

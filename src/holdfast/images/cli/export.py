@@ -18,8 +18,10 @@ from holdfast.settings import Images
 
 def export_images(context: CommandContext, target: str, *, job: str | None, domain: str | None, as_json: bool) -> None:
     """Copy images to `target` and write their metadata. Exits with 1 if files are missing."""
-    if context.remote:
-        context.require_local("`holdfast export images`")
+    context.require_local(
+        "`holdfast export images`",
+        "it copies files of the machine that has them. Run it there, or take the files from the API.",
+    )
     settings = context.settings
     if target.startswith(S3_PREFIX):
         given = settings.images.model_dump() | {"store": target}

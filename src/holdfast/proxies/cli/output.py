@@ -57,6 +57,12 @@ AfterDomain = Annotated[
 ]
 
 _MAX_PASSWORD: Final = 4096
+_WHY_LOCAL: Final = {
+    "import": "it writes a whole list into the store. Run it where the store is; `holdfast proxies add` adds one over the server.",
+    "alerts": "the API has no list of them. Run it where the store is; `holdfast proxies health` shows how pools are.",
+    "rotate": "it needs the old and the new key, which are never sent. Run it where the store is.",
+}
+"""Why commands work only on the store, and what to do instead."""
 
 
 def local_proxies(ctx: typer.Context) -> ProxyService:
@@ -68,7 +74,9 @@ def local_proxies(ctx: typer.Context) -> ProxyService:
 
 def local_only(ctx: typer.Context) -> None:
     """Raise UsageError with `--server`: the API has no route for this command."""
-    command_context.get(ctx).require_local(f"`{ctx.command_path}`")
+    command_context.get(ctx).require_local(
+        f"`{ctx.command_path}`", _WHY_LOCAL.get(ctx.info_name or "", command_context.WORKS_ON_STORE)
+    )
 
 
 def proxy_service(ctx: typer.Context) -> "ProxyService | RemoteProxies":
