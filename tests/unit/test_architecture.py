@@ -154,10 +154,12 @@ def test_only_settings_read_the_environment() -> None:
         for p in CODE
         if p.is_relative_to(SOURCE) and re.search(r"os\.(environ|getenv)", p.read_text(encoding="utf-8"))
     }
-    # db hands its environment on to psql; the embedded server looks for the folder of a user's sockets.
+    # db hands its environment on to psql, serve a variable of the C library to its processes; the embedded server looks for the folder
+    # of a user's sockets.
     assert readers == {
         "src/holdfast/settings/loader.py",
         "src/holdfast/cli/db.py",
+        "src/holdfast/cli/serve.py",
         "src/holdfast/db/embedded/sockets.py",
     }
 
