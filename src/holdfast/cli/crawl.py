@@ -23,6 +23,7 @@ from holdfast.cli.seeds import bad_seeds
 from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
 from holdfast.control import database_admin
 from holdfast.crawler.supervisor import Supervisor
+from holdfast.db.connection import KeptConnection
 from holdfast.errors import HoldfastError, Refused, StoreUnavailable, UsageError
 from holdfast.items import cli as extraction
 from holdfast.jobs.crawls import CrawlRequest, CrawlService, FinishedCrawl, StartedCrawl
@@ -380,9 +381,8 @@ def _run_workers(
     drain = context.settings.worker.drain
     with (
         beside,
-        ProgressDisplay(
-            live_job_reader(context, job.id), title, quiet=verbosity.quiet, drain=drain, announcements=announcements
-        ) as display,
+        live_job_reader(context, job.id) as read,
+        ProgressDisplay(read, title, quiet=verbosity.quiet, drain=drain, announcements=announcements) as display,
         keep_server_running(context, display.note),
     ):
         if count > 1 or not context.settings.rollout.claim_protocol:
@@ -395,9 +395,11 @@ def _run_workers(
         return run_worker(plan, on_stop_signal=display.on_stop_signal)
 
 
-def live_job_reader(context: CommandContext, job_id: int) -> Callable[[], LiveJob]:
-    """A function that reads the live state of the job, on a new connection each time."""
-    return LiveJobReader(context.store().with_application_name("holdfast display"), job_id).read
+@contextmanager
+def live_job_reader(context: CommandContext, job_id: int) -> Iterator[Callable[[], LiveJob]]:
+    """A function that reads the live state of the job, each time on the same connection. One thread calls it."""
+    with KeptConnection(context.store().with_application_name("holdfast display")) as kept:
+        yield LiveJobReader(kept, job_id).read
 
 
 def _run_processes(

@@ -75,6 +75,7 @@ _TAKE_WAKES: Final = """
 DELETE FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[]) AND again_after IS NULL AND again_key IS NULL
 RETURNING domain_id, job_id, inserted, images_stored
 """
+_WAKES: Final = "SELECT count(*) FROM domain_wakes WHERE domain_id = ANY(%(ids)s::bigint[])"
 _FOLD: Final = f"""
 WITH news AS ({_TAKE_WAKES}), sums AS (
     SELECT domain_id, job_id, sum(inserted)::bigint AS inserted, sum(images_stored)::bigint AS images,
@@ -301,6 +302,8 @@ def fold_counts(connection: psycopg.Connection, domain_ids: Sequence[int]) -> se
     domains with new URLs are pending. The caller updates `ready`.
     """
     ids = {"ids": array_params.numbers(domain_ids)}
+    if connection.execute(_WAKES, ids).fetchone() == (0,):  # as at nearly every commit
+        return set()
     counted = connection.execute(_FOLD, ids).fetchall()
     _reopen_exhausted(connection, [domain_id for domain_id, woken in counted if woken], "new URLs arrived")
     once_more = connection.execute(_ONCE_MORE, ids).fetchall()

@@ -105,6 +105,8 @@ UPDATE domains d SET claim_expires_at = clock_timestamp() + %(lease)s FROM mine 
 _FENCE: Final = f"{_HELD} ORDER BY d.id FOR NO KEY UPDATE OF d"
 
 # No column here is in an index. Clocks are from now; a part without clocks leaves them.
+# Not "d.id = p.id": a plan that was made for a handful of domains, and kept, would read all of them, each time, and join. In this form
+# they can only be looked up, one by one.
 _FLUSH: Final = """
 UPDATE domains d SET
     pages_discovered = d.pages_discovered + p.discovered,
@@ -136,7 +138,7 @@ FROM unnest(%(ids)s::bigint[], %(outcomes)s::int[], %(pages)s::int[], %(found)s:
             %(failures)s::int[], %(successes)s::int[], %(open)s::float8[], %(delays)s::float8[], %(delay_sources)s::text[])
     AS p(id, outcomes, pages, found, stored, errors, in_a_row, streak, depth, discovered, waiting, clocked, next_request, back_off, level,
          response, best, failures, successes, open, delay, delay_source)
-WHERE d.id = p.id
+WHERE d.id = ANY(ARRAY[p.id])
 RETURNING d.id, d.frontier_size, p.outcomes > 0 AND d.status = 'pending'
 """
 
@@ -279,7 +281,6 @@ def flush(
             "delays": array_params.numbers(c.delay for c in clocks),
             "delay_sources": [c.delay_source for c in clocks],
         },
-        prepare=False,  # planned for the domains that there are now: a plan made for a handful would read all of them, each time
     ).fetchall()
     begun = [domain_id for domain_id, _, begins in flushed if begins]
     first = status_reason(Event.OUTCOME, "the first result of a visit")

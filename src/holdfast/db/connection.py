@@ -4,9 +4,10 @@ The rule: every connection is in autocommit mode and opens its transactions expl
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
 
 import psycopg
 from psycopg import conninfo
@@ -122,17 +123,76 @@ class Database:
     @contextmanager
     def session(self) -> Iterator[psycopg.Connection]:
         """A connection that is closed at the end. Errors of PostgreSQL are raised as StoreError with their first sentence."""
-        connection = self.connect()
-        try:
+        with closing(self.connect()) as connection, self.translated_errors(connection):
             yield connection
+
+    @contextmanager
+    def translated_errors(self, connection: psycopg.Connection) -> Iterator[None]:
+        """Raise errors of PostgreSQL as StoreError with their first sentence."""
+        try:
+            yield
         except psycopg.Error as problem:
             if connection.broken:
                 raise StoreUnavailable(f"The connection to {self.address} broke: {first_line(problem)}.") from problem
             if moved := move_refusal(problem):
                 raise moved from problem
             raise StoreError(f"The database at {self.address} refused: {first_line(problem)}.") from problem
-        finally:
-            connection.close()
+
+
+class Sessions(Protocol):
+    """Gives connections: `Database`, each time a new one, or `KeptConnection`."""
+
+    def session(self) -> AbstractContextManager[psycopg.Connection]:
+        """A connection, with errors of PostgreSQL raised as StoreError."""
+        ...
+
+
+class KeptConnection:
+    """A connection that is kept between sessions, for one thread that reads every second.
+
+    A new one, which reads the catalogues anew, costs the server about 10 ms. After an error, or if it broke meanwhile, the next session
+    opens another one. Nothing is prepared: each statement is planned for the tables as they are.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: psycopg.Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    @contextmanager
+    def session(self) -> Iterator[psycopg.Connection]:
+        """The connection. Errors are raised as by `Database.session`."""
+        if self._connection is not None and not _answers(self._connection):
+            self._close()
+        if self._connection is None:
+            self._connection = self._database.connect()
+            self._connection.prepare_threshold = None
+        try:
+            with self._database.translated_errors(self._connection):
+                yield self._connection
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _answers(connection: psycopg.Connection) -> bool:
+    try:
+        connection.execute("")
+    except psycopg.Error:
+        return False
+    return True
 
 
 def redact(url: str) -> str:

@@ -10,6 +10,7 @@ from typing import Final
 
 import psycopg
 
+from holdfast.db import array_params
 from holdfast.model.commit_batch import IMAGE_PRIORITY, FrontierItem, Resource
 from holdfast.model.outcome import PAGES
 
@@ -70,7 +71,13 @@ def take(
 
     Before: the caller holds the domain. After: nothing is changed.
     """
-    parameters = {"domain": domain_id, "job": job_id, "count": count, "besides": list(exclude), "links": links}
+    parameters = {
+        "domain": domain_id,
+        "job": job_id,
+        "count": count,
+        "besides": array_params.keys(exclude),
+        "links": links,
+    }
     if images:
         of_images = _read(connection, _IMAGES, parameters | {"count": max(1, count // IMAGE_SHARE)})
         urls = _interleaved(_read(connection, _PAGES, parameters | {"count": count - len(of_images)}), of_images)
@@ -78,8 +85,7 @@ def take(
         urls = _read(connection, _ALL_LANES, parameters)
     if len(urls) >= count:
         return FrontierBatch(urls, None)
-    taken = {waiting.url_key for waiting in urls}
-    parameters["besides"] = [*exclude, *taken]
+    parameters["besides"] = array_params.keys([*exclude, *{waiting.url_key for waiting in urls}])
     row = connection.execute(_NEXT, parameters, prepare=False).fetchone()
     return FrontierBatch(urls, None if row is None or row[0] is None else max(0.0, float(row[0])))
 

@@ -299,8 +299,10 @@ class CrawlService:
         """The URLs of a request without a scheme that are crawled over http because nothing answers TLS there."""
         seeds, _ = self._read(request.urls)
         guessed = [seed for seed in seeds if seed.guessed]
+        if not guessed:
+            return []
         with self.database.session() as connection:
-            return seed_queries.moved_to_http(connection, job.id, guessed) if guessed else []
+            return seed_queries.moved_to_http(connection, job.id, guessed)
 
     def is_first(self, job: Job) -> bool:
         """Whether its crawl is the first one of this database."""

@@ -13,7 +13,7 @@ from typing import Final
 from holdfast.control.explain_text import visit_wait, why_not
 from holdfast.db import crawls, workers
 from holdfast.db import jobs as db_jobs
-from holdfast.db.connection import Connection, Database
+from holdfast.db.connection import Connection, Database, Sessions
 from holdfast.jobs.queries import depths as depth_queries
 from holdfast.jobs.queries import progress as queries
 from holdfast.jobs.queries.progress import JobFigures, JobNow
@@ -90,8 +90,8 @@ class JobBreakdown:
 class LiveJobReader:
     """Reads the live state of one job repeatedly."""
 
-    def __init__(self, database: Database, job_id: int) -> None:
-        self._database = database
+    def __init__(self, sessions: Sessions, job_id: int) -> None:
+        self._sessions = sessions
         self._job_id = job_id
         self._errors = 0
         self._failed_at: datetime | None = None
@@ -99,7 +99,7 @@ class LiveJobReader:
 
     def read(self) -> LiveJob:
         """The present state of the job; NotFound if it was deleted."""
-        with self._database.session() as connection:
+        with self._sessions.session() as connection:
             figures = queries.figures(connection, self._job_id, silence=SILENCE)
             if figures.errors > self._errors:
                 self._errors, self._failed_at = figures.errors, figures.now

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.db import claims, sweeper
+from holdfast.db import claims, commit, sweeper
 from holdfast.db.connection import Database
 from holdfast.domains import queries as domains
 from holdfast.errors import ClaimLost
@@ -347,6 +347,33 @@ def test_every_flush_and_renewal_of_an_active_domain_is_a_heap_only_update(store
     updated_then, hot_then = updates()
     assert updated_then - updated == 105
     assert hot_then - hot == 105
+
+
+def test_a_plan_of_the_flush_that_was_made_for_one_domain_does_not_read_all_later(store: Store) -> None:
+    store.seed("a.example")
+    claim = store.claim_one()
+    store.connection.execute("ANALYZE domains")
+    progress = [DomainProgress(claim.domain_id, outcomes=1)]
+
+    def flush() -> None:
+        with store.connection.transaction():
+            store.connection.execute(commit._SETTINGS, {"versions": "20"})
+            claims.flush(store.connection, progress=progress, lease=LEASE)
+
+    def rows_read() -> int:
+        store.connection.execute("SELECT pg_stat_force_next_flush()")
+        row = store.connection.execute(
+            "SELECT seq_tup_read + COALESCE(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'domains'"
+        ).fetchone()
+        assert row
+        return int(row[0])
+
+    for _ in range(10):  # prepared after some
+        flush()
+    store.domains(500)
+    before = rows_read()
+    flush()
+    assert rows_read() - before < 50
 
 
 def test_one_batch_flushes_many_domains(store: Store) -> None:

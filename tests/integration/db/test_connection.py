@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.db import connection as connect
-from holdfast.db.connection import Database
+from holdfast.db.connection import Database, KeptConnection
 from holdfast.errors import StoreError, StoreUnavailable
 
 SECRET = "correct horse"
@@ -139,3 +139,47 @@ def test_other_exceptions_leave_a_session_as_they_are(database: Database) -> Non
     with pytest.raises(KeyError), database.session() as connection:
         raise KeyError
     assert connection.closed
+
+
+def test_a_kept_connection_is_the_same_in_each_session_until_an_error(database: Database) -> None:
+    with KeptConnection(database) as kept:
+        with kept.session() as connection:
+            connection.execute("SELECT 1")
+        with kept.session() as again:
+            assert again is connection
+        with pytest.raises(StoreError, match="refused: division by zero"), kept.session() as connection:
+            connection.execute("SELECT 1 / 0")
+        assert connection.closed
+        with kept.session() as another:
+            assert another.execute("SELECT 2").fetchone() == (2,)
+    assert another.closed
+
+
+def test_a_kept_connection_that_broke_meanwhile_is_replaced(database: Database) -> None:
+    with KeptConnection(database) as kept:
+        with kept.session() as connection:
+            backend = connection.info.backend_pid
+        with database.session() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", (backend,))
+        with kept.session() as another:
+            assert another.info.backend_pid != backend
+            assert another.execute("SELECT 2").fetchone() == (2,)
+        assert connection.closed
+
+
+def test_a_kept_connection_that_breaks_in_a_session_is_replaced(database: Database) -> None:
+    with KeptConnection(database) as kept:
+        with pytest.raises(StoreUnavailable, match="broke: "), kept.session() as connection:
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        with kept.session() as another:
+            assert another is not connection
+            assert another.execute("SELECT 2").fetchone() == (2,)
+
+
+def test_a_kept_connection_prepares_nothing(database: Database) -> None:
+    with KeptConnection(database) as kept:
+        for number in range(10):
+            with kept.session() as connection:
+                assert connection.execute("SELECT %s + 1", (number,)).fetchone() == (number + 1,)
+        with kept.session() as connection:
+            assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)

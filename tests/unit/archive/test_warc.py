@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import zlib
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -95,6 +96,17 @@ def test_a_record_that_changed_is_refused(change: object, said: str) -> None:
     assert callable(change)
     with pytest.raises(ValueError, match=said):
         warc.parse(change(text))
+
+
+@pytest.mark.parametrize("length", [0, 1, 400, 1023])
+def test_a_small_record_is_a_stored_gzip_member(length: int) -> None:
+    text = (b"WARC/1.1\r\n" * 103)[:length]
+    member = warc.compress(text, 1)
+    assert len(member) == length + 23
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS + 16)  # which checks length and checksum
+    assert decompressor.decompress(member) == text
+    assert decompressor.eof
+    assert not decompressor.unused_data
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a:1", "é", "x" * 300, "\ud800"])

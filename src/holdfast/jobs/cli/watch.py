@@ -35,16 +35,19 @@ def watch(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:
     )
     jobs = job_service(ctx)
     found = jobs.show(job)
-    read = live_job_reader(context, found.id)
     if as_json:
-        while not jobs.show(found.id).is_over:
+        with live_job_reader(context, found.id) as read:
+            while not jobs.show(found.id).is_over:
+                output.print_json_line(read())
+                time.sleep(READ_INTERVAL)
             output.print_json_line(read())
-            time.sleep(READ_INTERVAL)
-        output.print_json_line(read())
         return
     if not found.is_over:
         try:
-            with ProgressDisplay(read, f"Job {output.safe(found.name)}"):
+            with (
+                live_job_reader(context, found.id) as read,
+                ProgressDisplay(read, f"Job {output.safe(found.name)}"),
+            ):
                 while not (found := jobs.show(found.id)).is_over:
                     time.sleep(_POLL_INTERVAL)
         except KeyboardInterrupt:
