@@ -393,14 +393,13 @@ class Retained:
             for name, digest in before.segments.items()
             if there.get(name) != digest
         ]
-        archives = _one(connection, "SELECT count(*) FROM archives")
+        newest = int(_one(connection, "SELECT max(id) FROM archives"))
         again = self._start("retention", "run", "--yes", "--json", name="again")
         if not again.wait(PATIENCE) or again.code != 0:
             again.kill()
             found.append(f"a run after the restore ended with {again.code}: {self._log('again')}")
-        found += ["a run after the restore archived again what was restored"] * (
-            _one(connection, "SELECT count(*) FROM archives") != archives
-        )
+        rows = connection.execute("SELECT kind, sum(rows) FROM archives WHERE id > %s GROUP BY kind", (newest,))
+        found += [f"{count} rows of {kind} were restored, and are archived again at once" for kind, count in rows]
         self.violations += found
         self._say(f"restored: {found or 'all is as before'}")
         self._note("judged again", began)

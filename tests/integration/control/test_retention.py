@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,47 @@ def test_a_job_that_is_begun_meanwhile_keeps_the_rest(
     assert kept.service(crawl_log="0").run().problems == []
     assert counts(shop.connection, shop.job_id, "url_frontier", "crawled_pages", "page_texts") == before
     assert kept.archives.listing() == []
+
+
+def test_restored_versions_are_left_alone(database: Database, store: Store, shop: JobStore, kept: Kept) -> None:
+    """Also those of a live job, whose pages were never archived."""
+    live = JobStore(store.connection, store.new_job("live"))
+    crawl_site(database, live, kept.archive, "thrice.example", rounds=3)
+    let_pass(store.connection, 100 * DAY)
+    kept.service().run()
+    (entry,) = kept.archives.listing(kind="versions")
+    restored = kept.archives.restore(entry.id, keep=2 * DAY)
+    assert restored.restored == restored.rows > 0
+    versions = rows_of(shop.connection, "page_versions")
+    assert {step.step: step.rows for step in kept.service().run().steps if step.rows} == {}
+    assert rows_of(shop.connection, "page_versions") == versions
+    let_pass(shop.connection, 3 * DAY)
+    assert {step.step: step.rows for step in kept.service().run().steps if step.rows} == {"versions": restored.rows}
+
+
+def test_a_week_that_someone_reads_stays_and_the_other_steps_go_on(
+    database: Database, shop: JobStore, kept: Kept
+) -> None:
+    with database.connect() as reader, database.connect() as writer:
+        with reader.transaction():
+            reader.execute("SELECT 1 FROM crawl_log LIMIT 1")
+            with ThreadPoolExecutor() as pool:
+                run = pool.submit(kept.service().run)
+                writer.execute("SET lock_timeout = '1s'")
+                while not run.done():  # no worker waits for a second
+                    with writer.transaction():
+                        writer.execute("LOCK TABLE ONLY crawl_log IN ROW EXCLUSIVE MODE")
+            result = {step.step: step for step in run.result().steps}
+        assert (result["log"].rows, result["pages"].rows, result["audit"].problem) == (0, 4, None)
+        assert "someone reads the log" in str(result["log"].problem)
+        assert counts(shop.connection, shop.job_id, "crawl_log") == {"crawl_log": 9}
+        assert_invariants(shop.connection)
+    result = {step.step: step for step in kept.service().run().steps}
+    assert (result["log"].rows, result["log"].problem) == (18, None)
+    for entry in kept.archives.listing(kind="log"):
+        assert kept.archives.restore(entry.id).restored == entry.rows
+    assert counts(shop.connection, shop.job_id, "crawl_log") == {"crawl_log": 9}
+    assert_invariants(shop.connection)
 
 
 def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) -> None:
