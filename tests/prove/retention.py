@@ -1,7 +1,7 @@
 """Retention over a store with a year of history, killed again and again beside a worker that crawls live jobs; then all of it restored.
 
-The store has real crawls of the simulated web, aged, and synthetic jobs for its size. `row_hashes` says what must go, from the documentation;
-what is left and what the archives hold must be what was there, row for row, and nothing of a live job may be fetched twice.
+The store has real crawls of the simulated web, aged, and synthetic jobs for its size. `row_hashes` says what must go, from the
+documentation; what is left and what the archives hold must be what was there, row for row, and nothing of a live job may be fetched twice.
 """
 
 import hashlib
@@ -108,7 +108,7 @@ class Retained:
             self._make(web, connection)
             before = self._photograph(connection)
             self._verify("before")
-            live = self._live(web, connection)
+            live = self._live(connection)
             with SessionWatch(self._sandbox.database()) as watch:
                 worker = self._start("worker", "--name", "live", name="live")
                 try:
@@ -191,7 +191,8 @@ class Retained:
         host = web.address.host(_LIVE_SITE)
         deadline = time.monotonic() + 120
         while web.stats()["requests"].get(host, 0) < _FIRST_PAGES:
-            assert process.alive and time.monotonic() < deadline, self._log(name)
+            assert process.alive, self._log(name)
+            assert time.monotonic() < deadline, "no requests"
             time.sleep(0.05)
         _end(process)
 
@@ -205,7 +206,8 @@ class Retained:
             )
         connection.execute(
             """INSERT INTO webhook_deliveries (job_id, event, url, body, delivered_at, attempts, next_attempt_at)
-               SELECT j.id, 'job.completed', 'https://hook.example/', '{}', clock_timestamp(), 1, NULL FROM crawl_jobs j WHERE j.name = 'old'"""
+               SELECT j.id, 'job.completed', 'https://hook.example/', '{}', clock_timestamp(), 1, NULL FROM crawl_jobs j
+               WHERE j.name = 'old'"""
         )
 
     def _age(self, connection: psycopg.Connection, days: int) -> None:
@@ -214,7 +216,7 @@ class Retained:
 
     def _photograph(self, connection: psycopg.Connection) -> "_Before":
         began = time.monotonic()
-        ids = dict(connection.execute("SELECT name, id FROM crawl_jobs").fetchall())
+        ids: dict[str, int] = dict(connection.execute("SELECT name, id FROM crawl_jobs").fetchall())
         assert ids.keys() == self._ages.keys(), (ids, self._ages)
         row = connection.execute("SELECT count(*) FROM claim_log WHERE ended_at IS NULL").fetchone()
         assert row == (0,), "no domain is held"
@@ -232,7 +234,7 @@ class Retained:
             )
         }
         oldest = time.time() - timedelta(days=30).total_seconds()
-        files = {name: path for name, path in _segments(self._sandbox.data / "archive").items()}
+        files = _segments(self._sandbox.data / "archive")
         segments = {name: _sha256(path) for name, path in files.items()}
         old = {name for name, path in files.items() if path.stat().st_mtime < oldest and name not in needed}
         found = _Before(row_hashes.summary(connection), since, segments, old)
@@ -242,7 +244,7 @@ class Retained:
         self._note("hashed", began)
         return found
 
-    def _live(self, web: WebProcess, connection: psycopg.Connection) -> "_LiveJobs":
+    def _live(self, connection: psycopg.Connection) -> "_LiveJobs":
         rows = connection.execute("SELECT url FROM url_frontier WHERE state <> 'waiting' AND url LIKE 'http://%'")
         waiting = _one(connection, "SELECT count(*) FROM url_frontier WHERE state = 'waiting'")
         return _LiveJobs(boot_ns() / 1e9, {url for (url,) in rows}, int(waiting), self.violations)
@@ -273,7 +275,7 @@ class Retained:
         def done() -> int:
             return int(_one(connection, "SELECT COALESCE(sum(rows), 0) FROM archives WHERE state = 'restored'"))
 
-        rows = dict(
+        rows: dict[str, int] = dict(
             connection.execute(
                 "SELECT kind, sum(rows)::bigint FROM archives WHERE state = 'complete' GROUP BY kind"
             ).fetchall()
@@ -311,13 +313,13 @@ class Retained:
         watch: SessionWatch,
         points: Sequence[str],
     ) -> int:
-        """Run a command again and again until it ends by itself; kill it `kills` times, at points and at random. Returns its peak memory."""
+        """Run a command until it ends by itself; kill it `kills` times before, at points and at random. Returns its peak memory."""
         peak, landed = 0, 0
         share = total / (kills + 1)
         while True:
             wanted = share * self._rng.uniform(0.3, 1.5)
             point = points[landed // 2 % len(points)] if landed < kills and landed % 2 == 0 else None
-            program = PROGRAM
+            program: Sequence[str] = PROGRAM
             if point is not None:
                 nth = max(1, round(wanted / chunk))
                 program = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.prove.armed", point, f"{nth}")

@@ -1,7 +1,7 @@
 """The rows of a store and of its archives as hashes, table by table; and which of them retention must take.
 
-The rule: what must go is said here in SQL of its own, from the table in docs/retention.md and from what the proof knows of its jobs. None of
-the product's queries is asked, and archives are read with pyarrow.
+The rule: what must go is said here in SQL of its own, from the table in docs/retention.md and from what the proof knows of its jobs. None
+of the product's queries is asked, and archives are read with pyarrow.
 """
 
 import hashlib
@@ -93,8 +93,8 @@ FOR_ANALYSIS: Final = (
 )
 """Tables whose rows are restored into a schema only."""
 _COUNTERS: Final = {
-    "domains": "id, domain, status, pages_discovered, pages_crawled, images_found, images_stored, frontier_size, total_error_count, version",
-    "job_domains": "domain_id, job_id, state, ready, discovered, waiting, done, denied, failed, budget_used, pages, errors, bytes, seeded",
+    "domains": "id, status, pages_discovered, pages_crawled, images_found, images_stored, frontier_size, total_error_count, version",
+    "job_domains": "domain_id, job_id, state, ready, discovered, waiting, done, denied, failed, budget_used, pages, errors, bytes",
 }
 """What retention counts in, by table: as before when all is restored."""
 

@@ -5,7 +5,6 @@ waits for its lock on the log only a moment at a time, since writers queue behin
 """
 
 import time
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -203,10 +202,11 @@ def _when_free(connection: psycopg.Connection, change: Callable[[], object]) -> 
             with connection.transaction():
                 _wait_at_most(connection, LOG_WAIT)
                 change()
-            return
         except psycopg.errors.LockNotAvailable:
             if attempt + 1 == _TIMES:
                 raise
+        else:
+            return
         time.sleep(_PAUSE)
 
 
@@ -230,7 +230,9 @@ def make_table(connection: psycopg.Connection, part: str) -> bool:
     found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (part,)).fetchone()
     if found and found[0]:
         return False
-    connection.execute(sql.SQL("CREATE TABLE {} (LIKE crawl_log INCLUDING DEFAULTS INCLUDING INDEXES)").format(sql.Identifier(part)))
+    connection.execute(
+        sql.SQL("CREATE TABLE {} (LIKE crawl_log INCLUDING DEFAULTS INCLUDING INDEXES)").format(sql.Identifier(part))
+    )
     return True
 
 
