@@ -537,7 +537,7 @@ def _web(seed: int, pages: int) -> Web:
     }
     site = Site(60, 8, 3000, robots=Robots.DENY, latency=0.002, odd=odd)
     live = Site(
-        120 + pages // 4000, 8, 3000, robots=Robots.DENY, odd={SpecialUrl.MISSING: 0.05, SpecialUrl.MOVED: 0.05}
+        120 + pages // 1250, 8, 3000, robots=Robots.DENY, odd={SpecialUrl.MISSING: 0.05, SpecialUrl.MOVED: 0.05}
     )
     with_images = Site(40, 8, 3000, robots=Robots.DENY, images=3, gallery=15, image_host=_IMAGE_SITE, odd=odd)
     special = {
