@@ -305,9 +305,12 @@ def _partitioned(low: int, high: int, count: int, trials: Trials, on_progress: O
 
 def _retained(pages: int, kills: int, trials: Trials, on_progress: OnProgress) -> Entry:
     """A store with so many pages of history, on the disk: it is larger than the memory should be."""
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-retention-"))
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-prove-"))
     folder.chmod(0o755)
-    return retention.prove(1, pages, kills, Sandbox(folder / "store"), on_progress)
+    entry = retention.prove(1, pages, kills, Sandbox(folder / "store"), on_progress)
+    if not entry["violations"]:
+        folder.rmdir()
+    return entry
 
 
 def entries(kills: int) -> dict[str, dict[str, Run]]:
