@@ -22,7 +22,7 @@ from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
 from holdfast.model.url import url_key
 from holdfast.pages.service import PageService
 from holdfast.pages.source import SourceReader
-from holdfast.retention.queries import jobs, log, tables
+from holdfast.retention.queries import chunks, jobs, log, tables
 from holdfast.retention.records import StepResult
 from holdfast.retention.service import STEPS, Stopped
 from holdfast.settings import Retention
@@ -326,6 +326,28 @@ def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) ->
     shop.connection.execute("SELECT pg_advisory_lock(hashtextextended('holdfast retention', 0))")
     with pytest.raises(UnderWay, match="runs already"):
         kept.service().run()
+
+
+def test_long_texts_make_small_chunks(
+    database: Database, shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a chunk takes in the memory does not grow with its pages' texts; one page is a chunk at least."""
+    monkeypatch.setattr(chunks, "BYTES", 30_000)
+    texts = "UPDATE page_texts SET body = (SELECT string_agg(sha256(%s || n::text::bytea), '') FROM generate_series(1, %s) n) "
+    where = "WHERE url_key = %s"
+    keys = sorted(url_key(f"https://shop.example/{path}") for path in ("", "0", "1"))
+    for number, (key, size) in enumerate(zip(keys, (400, 400, 2_000), strict=True)):
+        shop.connection.execute((texts + where).encode(), (str(number), size, key))
+    before = rows_of(shop.connection, *DATA)
+    assert kept.service().run().problems == []
+    sizes = [entry.rows for entry in kept.archives.listing(kind="content")]
+    assert sizes == [1, 2], "the newest first"
+    assert counts(shop.connection, shop.job_id, *DATA) == dict.fromkeys(DATA, 0)
+    for kind in ("pages", "frontier_completed", "frontier_failed", "content", "versions", "log"):
+        for archive in kept.archives.matching(kind=kind, job=None):
+            kept.archives.restore(archive)
+    assert rows_of(shop.connection, *DATA) == before
+    assert_invariants(shop.connection)
 
 
 # Files of the WARC archive ----------------------------------------------------------------------------------------------

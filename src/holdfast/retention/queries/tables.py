@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString
 
 import psycopg
 
-from holdfast.retention.queries.chunks import Keys, Part, delete
+from holdfast.retention.queries.chunks import Keys, Part, delete, fitting
 
 CHUNK: Final = 5_000
 
@@ -95,7 +95,7 @@ TASKS: Final = TableStep(
     (
         Part("crawl_tasks", "t.id = k.id", "completed_at"),
         Part("task_events", "t.task_id = k.id"),
-        Part("parse_results", "t.task_id = k.id"),
+        Part("parse_results", "t.task_id = k.id", wide="data"),
     ),
     f"""
     FROM crawl_tasks t WHERE {_ENDED_TASK} AND {_old("t.completed_at")}
@@ -132,7 +132,7 @@ AUDIT: Final = TableStep(
     "audit",
     "audit",
     {"id": "bigint"},
-    (Part("audit_log", "t.id = k.id", "at"),),
+    (Part("audit_log", "t.id = k.id", "at", wide="details"),),
     f"FROM audit_log t WHERE {_old('t.at')}",
     _rows("audit_log", "t.id = k.id"),
 )
@@ -140,7 +140,7 @@ WEBHOOKS: Final = TableStep(
     "webhooks",
     "webhooks",
     {"id": "bigint"},
-    (Part("webhook_deliveries", "t.id = k.id", "created_at"),),
+    (Part("webhook_deliveries", "t.id = k.id", "created_at", wide="body"),),
     f"FROM webhook_deliveries t WHERE ({_old('t.delivered_at')} OR {_old('t.gave_up_at')})",
     _rows("webhook_deliveries", "t.id = k.id AND t.next_attempt_at IS NULL"),
 )
@@ -173,11 +173,14 @@ def chunks(connection: psycopg.Connection, step: TableStep, kept: timedelta) -> 
         beyond = f"({names}) > ({bounds})" if after else "true"
         query = f"SELECT {names} {step.wanted} AND {beyond} ORDER BY {names} LIMIT {CHUNK}"
         rows = connection.execute(query, {"kept": kept} | after, prepare=False).fetchall()
-        if rows:
-            yield Keys(step.types, {name: [row[place] for row in rows] for place, name in enumerate(step.types)})
-        if len(rows) < CHUNK:
+        if not rows:
             return
-        after = {f"after_{name}": value for name, value in zip(step.types, rows[-1], strict=True)}
+        found = Keys(step.types, {name: [row[place] for row in rows] for place, name in enumerate(step.types)})
+        keys = fitting(connection, step.parts, found)
+        yield keys
+        if len(rows) < CHUNK and len(keys) == len(rows):
+            return
+        after = {f"after_{name}": values[-1] for name, values in keys.values.items()}
 
 
 def count(connection: psycopg.Connection, step: TableStep, kept: timedelta) -> int:
