@@ -45,10 +45,11 @@ def _rows(table: LiteralString, on: LiteralString) -> LiteralString:
 _VERSION: Final = "t.domain_id = k.domain_id AND t.job_id = k.job_id AND t.url_key = k.url_key AND t.number = k.number"
 _ENDED_TASK: Final = "t.status IN ('completed', 'failed', 'cancelled')"
 
+# Which jobs live is found once, and not for each row.
 _NO_LIVE_JOB: Final = """NOT EXISTS (
-    SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-    WHERE jd.domain_id = t.domain_id AND j.deleted_at IS NULL AND NOT COALESCE(
-        job_ended_at(j) < clock_timestamp() - %(kept)s::interval AND COALESCE(j.kept_until < clock_timestamp(), true), false))"""
+    SELECT FROM job_domains jd WHERE jd.domain_id = t.domain_id AND jd.job_id = ANY(ARRAY(
+        SELECT j.id FROM crawl_jobs j WHERE j.deleted_at IS NULL AND NOT COALESCE(
+            job_ended_at(j) < clock_timestamp() - %(kept)s::interval AND COALESCE(j.kept_until < clock_timestamp(), true), false))))"""
 
 _DELETE_PLACES: Final = """
 WITH gone AS MATERIALIZED (
