@@ -322,6 +322,27 @@ def test_a_week_that_someone_reads_stays_and_the_other_steps_go_on(
     assert_invariants(shop.connection)
 
 
+def test_what_a_killed_run_left_of_a_file_of_the_log_is_deleted(
+    shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        if name == "retention_archived":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.failpoints.reach", die)
+        with pytest.raises(Killed):
+            kept.service(**dict.fromkeys(Retention().periods(), "0") | {"crawl_log": "90d"}).run()
+    (file,) = kept.store_files("log")
+    file.rename(file.with_name(f".{file.name}.0123456789abcdef.part"))
+    assert kept.service().run().problems == []
+    assert [path.name for path in kept.store_files("log")] == [file.name]
+    assert archived(kept)["crawl_log"] == 18
+
+
 def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) -> None:
     shop.connection.execute("SELECT pg_advisory_lock(hashtextextended('holdfast retention', 0))")
     with pytest.raises(UnderWay, match="runs already"):
