@@ -275,11 +275,11 @@ class Retained:
         def done() -> int:
             return int(_one(connection, "SELECT COALESCE(sum(rows), 0) FROM archives WHERE state = 'restored'"))
 
-        rows: dict[str, int] = dict(
-            connection.execute(
-                "SELECT kind, sum(rows)::bigint FROM archives WHERE state = 'complete' GROUP BY kind"
-            ).fetchall()
-        )
+        found = connection.execute(
+            "SELECT kind, sum(rows)::bigint, count(*) FROM archives WHERE state = 'complete' GROUP BY kind"
+        ).fetchall()
+        rows: dict[str, int] = {kind: count for kind, count, _ in found}
+        chunk = {kind: max(1, count // archives) for kind, count, archives in found}
         kills = max(2, self._kills // 3)
         total = sum(rows.get(kind, 0) for kind in row_hashes.BACK)
         began = time.monotonic()
@@ -288,7 +288,7 @@ class Retained:
                 share = max(1 if kind in {"pages", "log"} else 0, round(kills * rows[kind] / total))
                 arguments = ("archive", "restore", "--kind", kind, "--json")
                 peak = self._under_kills(
-                    f"restore {kind}", arguments, share, rows[kind], 10_000, done, watch, ("retention_restored",)
+                    f"restore {kind}", arguments, share, rows[kind], chunk[kind], done, watch, ("retention_restored",)
                 )
                 self._figures.restore_rss = max(self._figures.restore_rss, peak)
         self._note("restore", began)
@@ -314,20 +314,19 @@ class Retained:
         points: Sequence[str],
     ) -> int:
         """Run a command until it ends by itself; kill it `kills` times before, at points and at random. Returns its peak memory."""
-        peak, landed = 0, 0
-        share = total / (kills + 1)
+        peak, landed, began = 0, 0, done()
         while True:
-            wanted = share * self._rng.uniform(0.3, 1.5)
+            at = done()
+            wanted = (total - (at - began)) / (kills - landed + 1) * self._rng.uniform(0.3, 1.4)
             point = points[landed // 2 % len(points)] if landed < kills and landed % 2 == 0 else None
             program: Sequence[str] = PROGRAM
             if point is not None:
                 nth = max(1, round(wanted / chunk))
                 program = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.prove.armed", point, f"{nth}")
-            at = done()
             process = self._start(*arguments, name=what.replace(" ", "-"), program=program)
             self._figures.lives += 1
             deadline = time.monotonic() + PATIENCE
-            late = 2 * wanted if point else wanted
+            late = 1.3 * wanted if point else wanted
             while process.alive and time.monotonic() < deadline:
                 peak = max(peak, _peak_memory(process.pid))
                 watch.note(what)
@@ -345,8 +344,9 @@ class Retained:
             landed += 1
             self._figures.kills[point or f"{what.partition(' ')[0]}: at random"] += 1
             faults = self._verify(f"after kill {landed} of {what}")
+            reached = f"{done() - began:,} of {total:,} rows"
             self._say(
-                f"{what}: kill {landed}/{kills} {point or 'at random'}, {done():,} of {total:,} rows; {faults or 'the store is whole'}"
+                f"{what}: kill {landed}/{kills} {point or 'at random'}, {reached}; {faults or 'the store is whole'}"
             )
         if process.code != 0:
             self.violations.append(f"{what} ended with {process.code}: {self._log(what.replace(' ', '-'))}")
