@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
@@ -26,42 +27,12 @@ from holdfast.model.outcome import Outcome
 from holdfast.retention.restore import ArchiveService
 from holdfast.retention.service import RetentionService
 from holdfast.settings import Retention
+from tests.support import history
 from tests.support.crawled import Crawl
 from tests.support.factories import Store
 
 BATCH = 100
 _COLUMN = ",\n        settled_at = CASE WHEN o.state <> 'waiting' THEN clock_timestamp() ELSE f.settled_at END"
-
-_FILL = """
-WITH site AS (
-    INSERT INTO domains (domain, parent_domain, base_url, pages_discovered, pages_crawled, status)
-    SELECT 'old' || n || '.example', 'old' || n || '.example', 'https://old' || n || '.example/', %(each)s, %(each)s, 'pending'
-    FROM generate_series(1, 100) n RETURNING id
-), urls AS MATERIALIZED (
-    SELECT id AS domain_id, n, substr(sha256(convert_to(id || '/' || n, 'UTF8')), 1, 16) AS url_key
-    FROM site, generate_series(1, %(each)s) n
-), work AS (
-    INSERT INTO job_domains (domain_id, job_id, state, discovered, done, pages, bytes)
-    SELECT id, %(job)s, 'done', %(each)s, %(each)s, %(each)s, 1000 * %(each)s FROM site
-), tenures AS (
-    INSERT INTO claim_log (domain_id, epoch, worker, claimed_at, ended_at, why)
-    SELECT id, 0, 'w1', now() - interval '101 days', now() - interval '99 days', 'released' FROM site
-), frontier AS (
-    INSERT INTO url_frontier (domain_id, job_id, url_key, url, state, settled_at, discovered_at)
-    SELECT domain_id, %(job)s, url_key, 'https://example/' || n || '/a-path-as-long-as-most', 'done', now() - interval '100 days',
-           now() - interval '100 days' FROM urls
-), texts AS (
-    INSERT INTO page_texts (domain_id, job_id, url_key, body)
-    SELECT domain_id, %(job)s, url_key, decode(repeat(md5(n::text), 30), 'hex') FROM urls
-), log AS (
-    INSERT INTO crawl_log_old (domain_id, job_id, claim_epoch, crawl_run_id, crawled_at, duration_ms, bytes, status, url_key, outcome,
-                               page_url)
-    SELECT domain_id, %(job)s, 0, %(run)s, now() - interval '100 days', 12, 1000, 200, url_key, 'ok', 'https://example/' || n FROM urls
-)
-INSERT INTO crawled_pages (domain_id, job_id, url_key, crawled_at, content_length, status, outcome, content_hash, title, content_type)
-SELECT domain_id, %(job)s, url_key, now() - interval '100 days', 1000, 200, 'ok', sha256(url_key), 'Title of page ' || n,
-       'text/html' FROM urls
-"""
 
 
 @contextmanager
@@ -118,24 +89,7 @@ def flushes(database: Database, made: Store, batches: int) -> None:
 def run(database: Database, made: Store, pages: int, folder: Path) -> None:
     """Archive a job of so many pages, verify, and restore it."""
     connection = made.connection
-    job = made.new_job("old")
-    week = made.value("SELECT date_trunc('week', now() - interval '100 days')::date")
-    connection.execute(
-        f"CREATE TABLE crawl_log_old PARTITION OF crawl_log FOR VALUES FROM ('{week} 00:00+00') "
-        f"TO (timestamptz '{week} 00:00+00' + interval '7 days')"
-    )
-    run_id = made.value(
-        "INSERT INTO crawl_runs (worker, job_id, status, completed_at, started_at, pages_crawled) "
-        "VALUES ('w1', %s, 'completed', now(), now() - interval '101 days', %s) RETURNING id",
-        job,
-        pages,
-    )
-    connection.execute(_FILL, {"each": pages // 100, "job": job, "run": run_id})
-    connection.execute(f"ALTER TABLE crawl_log_old RENAME TO crawl_log_{str(week).replace('-', '')}")
-    connection.execute(
-        "UPDATE crawl_jobs SET state = 'completed', completed_at = now() - interval '100 days' WHERE id = %s", (job,)
-    )
-    connection.execute("UPDATE crawl_jobs SET ended_at = now() - interval '100 days' WHERE id = %s", (job,))
+    job = history.fill(connection, "old", pages, timedelta(days=100))
     connection.execute("VACUUM ANALYZE")
     archives = FolderFileStore(folder / "retention", "data/retention")
     service = RetentionService(database, Retention(), archives, folder / "archive")

@@ -25,7 +25,7 @@ from holdfast.testing.torture.fault_run import OnProgress
 from holdfast.testing.torture.process import CrawlProcess
 from holdfast.testing.torture.sandbox import Sandbox
 from holdfast.testing.torture.scenario import Fault, Scenario, crawl_settings
-from tests.prove import api_kills, api_writes, dashboard, partition, pauses, resets, soak, task_kills
+from tests.prove import api_kills, api_writes, dashboard, partition, pauses, resets, retention, soak, task_kills
 from tests.prove.api_server import FORGETFUL, Door, Served
 from tests.prove.backups import BackedUp
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
@@ -38,6 +38,8 @@ from tests.support.severing import Cut
 PAGES = 480
 FULL = 300
 """Faults of the largest columns; the others are scaled with them."""
+PAGES_A_KILL = 1_000_000 // FULL
+"""Pages of history in the store of the column retention."""
 SMALL_SHARE = {"domains.max_pages_per_run": "2"}
 """So that there are enough rounds to be killed in."""
 MEMORY = Path("/dev/shm")
@@ -306,6 +308,16 @@ def _partitioned(low: int, high: int, count: int, trials: Trials, on_progress: O
     return entry
 
 
+def _retained(pages: int, kills: int, trials: Trials, on_progress: OnProgress) -> Entry:
+    """A store with so many pages of history, on the disk: it is larger than the memory should be."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-prove-"))
+    folder.chmod(0o755)
+    entry = retention.prove(1, pages, kills, Sandbox(folder / "store"), on_progress)
+    if not entry["violations"]:
+        folder.rmdir()
+    return entry
+
+
 def entries(kills: int) -> dict[str, dict[str, Run]]:
     """Every column with its crawls by name, for `kills` faults in the largest."""
     some, few = max(1, kills // 3), max(1, round(kills / 15))
@@ -376,6 +388,7 @@ def entries(kills: int) -> dict[str, dict[str, Run]]:
             f"{seed}": partial(_soaked, seed, minutes)
             for seed, minutes in enumerate(portions(max(1, kills // 10), 10), 1)
         },
+        "retention": {"store": partial(_retained, kills * PAGES_A_KILL, max(4, kills // 10))},
         "dashboard": {"open": partial(_watched, max(4, kills // 5))},
         "soak": {"all of it": partial(_ran_for_long, max(12, kills * 2 // 5))},
         "tasks": {

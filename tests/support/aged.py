@@ -1,5 +1,6 @@
 """A store with history: jobs that ended long ago, a job that lives, and everything that hangs on them."""
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.settings import Retention
 from tests.integration.archive.exchanges import exchange, keep, writer
 from tests.support.crawled import Crawl
 from tests.support.factories import Store
+from tests.support.history import make_week
 
 DATA: Final = (
     *(
@@ -133,12 +135,7 @@ def let_pass(connection: psycopg.Connection, time: timedelta) -> None:
         "SELECT DISTINCT date_trunc('week', (crawled_at - %s) AT TIME ZONE 'UTC')::date FROM crawl_log", (time,)
     ).fetchall()
     for (week,) in weeks:
-        name = f"crawl_log_{week:%Y%m%d}"
-        first, beyond = f"{week} 00:00+00", f"{week + timedelta(days=7)} 00:00+00"
-        if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
-            connection.execute(
-                f"CREATE TABLE {name} PARTITION OF crawl_log FOR VALUES FROM ('{first}') TO ('{beyond}')"
-            )
+        make_week(connection, week)
     columns = connection.execute(
         """SELECT c.relname, array_agg(a.attname::text) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attnum > 0
@@ -151,6 +148,13 @@ def let_pass(connection: psycopg.Connection, time: timedelta) -> None:
         connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
         connection.execute(f"UPDATE {table} SET {moved}", {"time": time})
         connection.execute(f"ALTER TABLE {table} ENABLE TRIGGER USER")
+
+
+def let_files_age(folder: Path, time: timedelta) -> None:
+    """Let the files of an archive (WARC) have been written so much earlier, too."""
+    for path in folder.glob("*/*.warc.gz"):
+        then = path.stat().st_mtime - time.total_seconds()
+        os.utime(path, (then, then))
 
 
 def rows_of(connection: psycopg.Connection, *tables: str) -> dict[str, list[str]]:

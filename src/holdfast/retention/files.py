@@ -16,6 +16,8 @@ from holdfast.retention.queries.chunks import Column
 
 SUFFIX: Final = {"parquet": ".parquet", "csv": ".csv.gz"}
 _GROUP_ROWS: Final = 20_000
+_BATCH_ROWS: Final = 1_000
+"""Read at once: few, as their texts may be long."""
 _BLOCK: Final = 1 << 16
 _NULL: Final = "\\N"
 
@@ -52,7 +54,7 @@ def read_parquet(path: Path) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
     file = parquet.ParquetFile(path)
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for batch in file.iter_batches():
+        for batch in file.iter_batches(_BATCH_ROWS):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     return list(file.schema_arrow.names), rows()

@@ -166,7 +166,7 @@ class ArchiveService:
                     raise Refused(
                         f"The job of archive {entry.id} was deleted; `--schema NAME` restores its rows for analysis."
                     )
-                restored = _restore_rows(connection, listed, paths, job_id)
+                restored = _restore_rows(connection, listed, paths, job_id, keep)
             failpoints.reach("retention_restored")
             archives.mark_restored(connection, entry.id, keep)
             if kind == manifest.SEGMENT and self.machine is not None:
@@ -264,9 +264,12 @@ def _table_of(file: ArchiveFile) -> str:
 
 
 def _restore_rows(
-    connection: Connection, listed: Sequence[ArchiveFile], paths: Sequence[Path], job_id: int | None
+    connection: Connection, listed: Sequence[ArchiveFile], paths: Sequence[Path], job_id: int | None, keep: timedelta
 ) -> int:
-    """Insert rows in the order in which they were archived: pages before what hangs on them."""
+    """Insert rows in the order in which they were archived: pages before what hangs on them.
+
+    Before: the job is kept; None: each of these rows has its own.
+    """
     restored = 0
     for file, path in zip(listed, paths, strict=True):
         table = file.table_name
@@ -276,6 +279,8 @@ def _restore_rows(
         places = [names.index(name) for name in columns]
         source = archives.make_temporary(connection, table)
         archives.copy_rows(connection, (source,), columns, ([row[place] for place in places] for row in rows))
+        if job_id is None:
+            archives.keep_jobs(connection, source, keep)
         if table == "url_frontier" and job_id is not None:
             restored += archives.insert_urls(connection, source, columns, job_id)
         else:

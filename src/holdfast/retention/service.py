@@ -376,6 +376,9 @@ class RetentionService:
                 begun = log.started(connection, part.name)
                 assert begun is not None  # noqa: S101 — it was begun a moment ago
             block, number, rows = begun.next_block, begun.files, begun.rows
+            suffix = files.SUFFIX[self.settings.format]
+            # What a killed run left of its last file.
+            self.store.delete_file(_key(log.STEP, begun.id, part.name, f"-{number:05}{suffix}"))
             last = False
             while not last:
                 found = log.read(connection, part.name, block)
@@ -383,8 +386,7 @@ class RetentionService:
                 failpoints.reach("retention_read")
                 if found.rows or not number:
                     read = ReadPart(chunks.Part("crawl_log", ""), found.columns, found.rows, 0, None, None)
-                    suffix = f"-{number:05}{files.SUFFIX[self.settings.format]}"
-                    file = self._write(_key(log.STEP, begun.id, part.name, suffix), read)
+                    file = self._write(_key(log.STEP, begun.id, part.name, f"-{number:05}{suffix}"), read)
                     failpoints.reach("retention_archived")
                     chunks.add_file(connection, begun.id, number, file, str(block))
                     tally.bytes += file.bytes

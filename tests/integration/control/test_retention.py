@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
 from holdfast.model.url import url_key
 from holdfast.pages.service import PageService
 from holdfast.pages.source import SourceReader
-from holdfast.retention.queries import jobs, log, tables
+from holdfast.retention.queries import chunks, jobs, log, tables
 from holdfast.retention.records import StepResult
 from holdfast.retention.service import STEPS, Stopped
 from holdfast.settings import Retention
@@ -280,10 +281,94 @@ def test_a_job_that_is_begun_meanwhile_keeps_the_rest(
     assert kept.archives.listing() == []
 
 
+def test_restored_versions_are_left_alone(database: Database, store: Store, shop: JobStore, kept: Kept) -> None:
+    """Also those of a live job, whose pages were never archived."""
+    live = JobStore(store.connection, store.new_job("live"))
+    crawl_site(database, live, kept.archive, "thrice.example", rounds=3)
+    let_pass(store.connection, 100 * DAY)
+    kept.service().run()
+    (entry,) = kept.archives.listing(kind="versions")
+    restored = kept.archives.restore(entry.id, keep=2 * DAY)
+    assert restored.restored == restored.rows > 0
+    versions = rows_of(shop.connection, "page_versions")
+    assert {step.step: step.rows for step in kept.service().run().steps if step.rows} == {}
+    assert rows_of(shop.connection, "page_versions") == versions
+    let_pass(shop.connection, 3 * DAY)
+    assert {step.step: step.rows for step in kept.service().run().steps if step.rows} == {"versions": restored.rows}
+
+
+def test_a_week_that_someone_reads_stays_and_the_other_steps_go_on(
+    database: Database, shop: JobStore, kept: Kept
+) -> None:
+    with database.connect() as reader, database.connect() as writer:
+        with reader.transaction():
+            reader.execute("SELECT 1 FROM crawl_log LIMIT 1")
+            with ThreadPoolExecutor() as pool:
+                run = pool.submit(kept.service().run)
+                writer.execute("SET lock_timeout = '1s'")
+                while not run.done():  # no worker waits for a second
+                    with writer.transaction():
+                        writer.execute("LOCK TABLE ONLY crawl_log IN ROW EXCLUSIVE MODE")
+            result = {step.step: step for step in run.result().steps}
+        assert (result["log"].rows, result["pages"].rows, result["audit"].problem) == (0, 4, None)
+        assert "someone reads the log" in str(result["log"].problem)
+        assert counts(shop.connection, shop.job_id, "crawl_log") == {"crawl_log": 9}
+        assert_invariants(shop.connection)
+    result = {step.step: step for step in kept.service().run().steps}
+    assert (result["log"].rows, result["log"].problem) == (18, None)
+    for entry in kept.archives.listing(kind="log"):
+        assert kept.archives.restore(entry.id).restored == entry.rows
+    assert counts(shop.connection, shop.job_id, "crawl_log") == {"crawl_log": 9}
+    assert_invariants(shop.connection)
+
+
+def test_what_a_killed_run_left_of_a_file_of_the_log_is_deleted(
+    shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        if name == "retention_archived":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.failpoints.reach", die)
+        with pytest.raises(Killed):
+            kept.service(**dict.fromkeys(Retention().periods(), "0") | {"crawl_log": "90d"}).run()
+    (file,) = kept.store_files("log")
+    file.rename(file.with_name(f".{file.name}.0123456789abcdef.part"))
+    assert kept.service().run().problems == []
+    assert [path.name for path in kept.store_files("log")] == [file.name]
+    assert archived(kept)["crawl_log"] == 18
+
+
 def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) -> None:
     shop.connection.execute("SELECT pg_advisory_lock(hashtextextended('holdfast retention', 0))")
     with pytest.raises(UnderWay, match="runs already"):
         kept.service().run()
+
+
+def test_long_texts_make_small_chunks(
+    database: Database, shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a chunk takes in the memory does not grow with its pages' texts; one page is a chunk at least."""
+    monkeypatch.setattr(chunks, "BYTES", 30_000)
+    texts = "UPDATE page_texts SET body = (SELECT string_agg(sha256(%s || n::text::bytea), '') FROM generate_series(1, %s) n) "
+    where = "WHERE url_key = %s"
+    keys = sorted(url_key(f"https://shop.example/{path}") for path in ("", "0", "1"))
+    for number, (key, size) in enumerate(zip(keys, (400, 400, 2_000), strict=True)):
+        shop.connection.execute((texts + where).encode(), (str(number), size, key))
+    before = rows_of(shop.connection, *DATA)
+    assert kept.service().run().problems == []
+    sizes = [entry.rows for entry in kept.archives.listing(kind="content")]
+    assert sizes == [1, 2], "the newest first"
+    assert counts(shop.connection, shop.job_id, *DATA) == dict.fromkeys(DATA, 0)
+    for kind in ("pages", "frontier_completed", "frontier_failed", "content", "versions", "log"):
+        for archive in kept.archives.matching(kind=kind, job=None):
+            kept.archives.restore(archive)
+    assert rows_of(shop.connection, *DATA) == before
+    assert_invariants(shop.connection)
 
 
 # Files of the WARC archive ----------------------------------------------------------------------------------------------

@@ -45,6 +45,13 @@ _KEEP_JOB: Final = """
 UPDATE crawl_jobs SET kept_until = GREATEST(kept_until, clock_timestamp() + %(keep)s) WHERE id = %(job)s AND deleted_at IS NULL
 RETURNING id
 """
+# Rows that were archived by their age are of many jobs; they are locked in this order, as by others.
+_KEEP_JOBS: Final = """
+WITH locked AS MATERIALIZED (
+    SELECT id FROM crawl_jobs WHERE id IN (SELECT job_id FROM {source}) AND deleted_at IS NULL ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE crawl_jobs j SET kept_until = GREATEST(j.kept_until, clock_timestamp() + %(keep)s) FROM locked WHERE j.id = locked.id
+"""
 _LOOK_AGAIN: Final = "DELETE FROM retention_progress WHERE job_id = %(job)s"
 _TEMPORARY: Final = "CREATE TEMP TABLE {target} (LIKE {table} INCLUDING DEFAULTS) ON COMMIT DROP"
 # Rows of domains that were removed since stay in the archive.
@@ -174,6 +181,11 @@ def keep_job(connection: psycopg.Connection, job_id: int, keep: timedelta) -> bo
     """Lock a job, and keep its rows for `keep`; False if it was deleted. Before: a transaction is open."""
     connection.execute(_LOOK_AGAIN, {"job": job_id})
     return connection.execute(_KEEP_JOB, {"job": job_id, "keep": keep}).fetchone() is not None
+
+
+def keep_jobs(connection: psycopg.Connection, source: str, keep: timedelta) -> None:
+    """Keep the rows of all jobs that rows of a temporary table belong to for `keep`. Before: a transaction is open."""
+    connection.execute(sql.SQL(_KEEP_JOBS).format(source=sql.Identifier(source)), {"keep": keep}, prepare=False)
 
 
 def columns_there(connection: psycopg.Connection, table: str) -> set[str]:

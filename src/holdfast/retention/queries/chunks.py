@@ -7,7 +7,7 @@ chunk is read again.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, LiteralString, NamedTuple
 
@@ -15,6 +15,9 @@ import psycopg
 
 from holdfast.retention.records import ArchiveFile
 
+BYTES: Final = 32 * 1024 * 1024
+"""What the values of a chunk's wide columns take in the store, at most, unless one key has more: so that pages with long texts fit into the
+memory."""
 _KINDS: Final = {
     "smallint": "int",
     "integer": "int",
@@ -66,6 +69,8 @@ class Part:
     """Joins the table (`t`) with the keys (`k`)."""
     time: LiteralString | None = None
     """The column with the time of a row, of the table that the time of the archive is taken from."""
+    wide: LiteralString | None = None
+    """The column whose values may be long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,13 @@ class Keys:
     job_id: int | None = None
 
     def source(self) -> LiteralString:
-        """The keys as a table `k` of a FROM clause."""
+        """The keys as a table `k` of a FROM clause, with their `place`, counted from 1."""
         arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in self.types.items())
-        return f"unnest({arrays}) AS k({', '.join(self.types)})"
+        return f"unnest({arrays}) WITH ORDINALITY AS k({', '.join(self.types)}, place)"
+
+    def first(self, count: int) -> "Keys":
+        """The first so many keys."""
+        return replace(self, values={name: values[:count] for name, values in self.values.items()})
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of `source`, and `job`."""
@@ -115,6 +124,27 @@ def snapshot(connection: psycopg.Connection) -> Iterator[None]:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         connection.execute(_PLANNER)
         yield
+
+
+def fitting(connection: psycopg.Connection, parts: Sequence[Part], keys: Keys) -> Keys:
+    """Return the first of these keys whose rows take `BYTES` together at most, and one at least. Before: no transaction is open.
+
+    What is compressed or stored apart is not read for it.
+    """
+    sizes: LiteralString = " UNION ALL ".join(
+        f"SELECT k.place, pg_column_size(t.{part.wide}) AS bytes FROM {keys.source()} JOIN {part.table} t ON {part.on}"  # noqa: S608 — constants
+        for part in parts
+        if part.wide
+    )
+    if not sizes:
+        return keys
+    query = f"""
+        SELECT min(place) FROM (SELECT place, sum(sum(bytes)) OVER (ORDER BY place) AS bytes FROM ({sizes}) s GROUP BY place) r
+        WHERE bytes > %(bytes)s
+    """  # noqa: S608 — constants
+    with snapshot(connection):
+        row = connection.execute(query, keys.parameters() | {"bytes": BYTES}, prepare=False).fetchone()
+    return keys if row is None or row[0] is None else keys.first(max(1, row[0] - 1))
 
 
 def read(connection: psycopg.Connection, parts: Sequence[Part], keys: Keys) -> Iterator[ReadPart]:

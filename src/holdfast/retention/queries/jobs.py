@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 import psycopg
 
 from holdfast.db import array_params, claimable
-from holdfast.retention.queries.chunks import Keys, Part
+from holdfast.retention.queries.chunks import Keys, Part, fitting
 
 CHUNK: Final = 5_000
-"""URLs of an archive: few enough for the memory, and for a transaction that holds their domains."""
+"""URLs of an archive at most: few enough for a transaction that holds their domains; fewer if their texts are long (chunks.BYTES)."""
 _DOMAINS: Final = 500
 
 _URL: Final = "t.domain_id = k.domain_id AND t.job_id = %(job)s AND t.url_key = k.url_key"
@@ -56,7 +56,7 @@ FAILED: Final = JobStep(
 CONTENT: Final = JobStep(
     "content",
     "content",
-    (Part("page_texts", _URL), Part("documents", _URL, "fetched_at")),
+    (Part("page_texts", _URL, wide="body"), Part("documents", _URL, "fetched_at", wide="body")),
     """SELECT f.url_key FROM (SELECT domain_id, job_id, url_key FROM page_texts
                               UNION SELECT domain_id, job_id, url_key FROM documents) f WHERE true""",
     forgets=False,
@@ -68,13 +68,13 @@ PAGES: Final = JobStep(
         Part("url_frontier", _URL),
         Part("crawled_pages", _URL, "crawled_at"),
         Part("page_versions", _URL),
-        Part("page_texts", _URL),
-        Part("page_links", _URL),
+        Part("page_texts", _URL, wide="body"),
+        Part("page_links", _URL, wide="body"),
         Part("sitemaps", _URL),
         Part("link_answers", _URL),
         Part("page_parses", _URL),
-        Part("items", _URL),
-        Part("documents", _URL),
+        Part("items", _URL, wide="data"),
+        Part("documents", _URL, wide="body"),
     ),
     f"SELECT f.url_key FROM url_frontier f WHERE f.state <> 'waiting' AND {_OF_PAGE}",  # noqa: S608 — constants
 )
@@ -167,17 +167,21 @@ def chunks(connection: psycopg.Connection, step: JobStep, job: EndedJob) -> Iter
     domains = [row[0] for row in connection.execute(_JOB_DOMAINS, {"job": job.id, "after": job.domain_id})]
     at = 0
     query = _FIND.format(candidates=step.candidates)
+    values: dict[str, Any]
     while at < len(domains):
         wanted = domains[at : at + _DOMAINS]
         if wanted[0] != job.domain_id:
             job.domain_id, job.url_key = wanted[0], b""
         values = {"domains": wanted, "job": job.id, "key": job.url_key, "chunk": CHUNK}
         found = connection.execute(query, values, prepare=False).fetchall()
+        fits = True
         if found:
-            job.domain_id, job.url_key = found[-1][0], bytes(found[-1][1])
-            keys = {"domain_id": [row[0] for row in found], "url_key": [bytes(row[1]) for row in found]}
-            yield Keys({"domain_id": "bigint", "url_key": "bytea"}, keys, job.id)
-        if len(found) == CHUNK:
+            values = {"domain_id": [row[0] for row in found], "url_key": [bytes(row[1]) for row in found]}
+            keys = fitting(connection, step.parts, Keys({"domain_id": "bigint", "url_key": "bytea"}, values, job.id))
+            fits = len(keys) == len(found)
+            job.domain_id, job.url_key = keys.values["domain_id"][-1], keys.values["url_key"][-1]
+            yield keys
+        if len(found) == CHUNK or not fits:
             at = domains.index(job.domain_id, at)
         else:
             at += len(wanted)

@@ -1,10 +1,12 @@
 """SQL of the step of retention that drops weeks of the log of requests.
 
 The rule: the transaction that drops a partition adds its sums to the roll-ups, so that every counter is roll-up + log at every moment. It
-waits for its lock on the log only a moment, since writers would queue behind it.
+waits for its lock on the log only a moment at a time, since writers queue behind it.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, LiteralString, NamedTuple
@@ -13,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.db.verify import parameters
+from holdfast.errors import UnderWay
 from holdfast.retention.queries import chunks
 from holdfast.retention.queries.chunks import Column
 
@@ -20,7 +23,13 @@ STEP: Final = "log"
 """The kind of its archives."""
 BLOCKS: Final = 2_048
 """Blocks of a partition in a file of its archive: 16 MB, about 100 000 rows."""
-LOCK_WAIT: Final = timedelta(seconds=2)
+PART_WAIT: Final = timedelta(seconds=5)
+"""For the lock of a week that nobody writes to. Nobody waits behind it, and it sends an autovacuum away."""
+LOG_WAIT: Final = timedelta(milliseconds=400)
+"""For the lock of the whole log, each time: workers wait behind it."""
+_PAUSE: Final = 0.6
+_TIMES: Final = 5
+"""How often it is asked for."""
 
 _PARTITIONS: Final = """
 SELECT c.relname, GREATEST(c.reltuples, 0)::bigint FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -144,12 +153,12 @@ def count(connection: psycopg.Connection, part: str) -> int:
 def drop(connection: psycopg.Connection, part: str, archive_id: int, rows: int) -> bool:
     """Drop a week with `rows` rows, add its sums to the roll-ups, and complete its archive; False: it has other rows.
 
-    Before: no transaction is open; all rows are in files of the archive. Raises psycopg.errors.LockNotAvailable when the log is read for
-    longer than a moment: nothing has happened.
+    Before: no transaction is open; all rows are in files of the archive. Raises UnderWay when someone reads the log for longer than a few
+    seconds: nothing has happened.
     """
     name = sql.Identifier(part)
-    with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_WAIT.total_seconds() * 1000)}")
+    with _lock_errors(part), connection.transaction():
+        _wait_at_most(connection, PART_WAIT)
         connection.execute(sql.SQL("LOCK TABLE {} IN SHARE MODE").format(name))
         if count(connection, part) != rows:
             return False
@@ -158,7 +167,7 @@ def drop(connection: psycopg.Connection, part: str, archive_id: int, rows: int) 
         connection.execute(_BEGINS, {"part": part})
         first, last = bounds or (None, None)
         chunks.complete(connection, archive_id, rows=rows, first=first, last=last)
-        connection.execute(sql.SQL("DROP TABLE {}").format(name))
+        _when_free(connection, lambda: connection.execute(sql.SQL("DROP TABLE {}").format(name)))
     return True
 
 
@@ -167,13 +176,53 @@ def restore(connection: psycopg.Connection, part: str) -> None:
     name = sql.Identifier(part)
     row = connection.execute(_SPAN, {"part": part}).fetchone()
     assert row is not None  # noqa: S101 — a function without a condition
+    first, beyond = map(sql.Literal, row)
     _add(connection, part, _ROLL_BACK, _ROLL_BACK_PROXIES)
-    connection.execute(f"SET LOCAL lock_timeout = {int(LOCK_WAIT.total_seconds() * 1000)}")
+    # So that its rows are not read again while the log is locked.
     connection.execute(
-        sql.SQL("ALTER TABLE crawl_log ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})").format(
-            name, sql.Literal(row[0]), sql.Literal(row[1])
+        sql.SQL("ALTER TABLE {} ADD CONSTRAINT of_this_week CHECK (crawled_at >= {} AND crawled_at < {})").format(
+            name, first, beyond
         )
     )
+    attach = sql.SQL("ALTER TABLE crawl_log ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})").format(
+        name, first, beyond
+    )
+    with _lock_errors(part):
+        _when_free(connection, lambda: connection.execute(attach))
+    connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT of_this_week").format(name))
+
+
+def _when_free(connection: psycopg.Connection, change: Callable[[], object]) -> None:
+    """Make a change that locks the whole log, as soon as no one reads it. Before: a transaction is open.
+
+    Raises psycopg.errors.LockNotAvailable after a few attempts, each too short for workers to notice.
+    """
+    for attempt in range(_TIMES):
+        try:
+            with connection.transaction():
+                _wait_at_most(connection, LOG_WAIT)
+                change()
+        except psycopg.errors.LockNotAvailable:
+            if attempt + 1 == _TIMES:
+                raise
+        else:
+            return
+        time.sleep(_PAUSE)
+
+
+def _wait_at_most(connection: psycopg.Connection, time_: timedelta) -> None:
+    connection.execute(f"SET LOCAL lock_timeout = {int(time_.total_seconds() * 1000)}")
+
+
+@contextmanager
+def _lock_errors(part: str) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as problem:
+        raise UnderWay(
+            f"The week {part} waits: someone reads the log for longer than a few seconds, perhaps an export, a backup or "
+            "`holdfast verify`. Nothing was changed; run it again when that has ended."
+        ) from problem
 
 
 def make_table(connection: psycopg.Connection, part: str) -> bool:
@@ -181,7 +230,9 @@ def make_table(connection: psycopg.Connection, part: str) -> bool:
     found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (part,)).fetchone()
     if found and found[0]:
         return False
-    connection.execute(sql.SQL("CREATE TABLE {} (LIKE crawl_log INCLUDING DEFAULTS)").format(sql.Identifier(part)))
+    connection.execute(
+        sql.SQL("CREATE TABLE {} (LIKE crawl_log INCLUDING DEFAULTS INCLUDING INDEXES)").format(sql.Identifier(part))
+    )
     return True
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString
 
 import psycopg
 
-from holdfast.retention.queries.chunks import Keys, Part, delete
+from holdfast.retention.queries.chunks import Keys, Part, delete, fitting
 
 CHUNK: Final = 5_000
 
@@ -45,10 +45,11 @@ def _rows(table: LiteralString, on: LiteralString) -> LiteralString:
 _VERSION: Final = "t.domain_id = k.domain_id AND t.job_id = k.job_id AND t.url_key = k.url_key AND t.number = k.number"
 _ENDED_TASK: Final = "t.status IN ('completed', 'failed', 'cancelled')"
 
+# Which jobs live is found once, and not for each row.
 _NO_LIVE_JOB: Final = """NOT EXISTS (
-    SELECT FROM job_domains jd JOIN crawl_jobs j ON j.id = jd.job_id
-    WHERE jd.domain_id = t.domain_id AND j.deleted_at IS NULL AND NOT COALESCE(
-        job_ended_at(j) < clock_timestamp() - %(kept)s::interval AND COALESCE(j.kept_until < clock_timestamp(), true), false))"""
+    SELECT FROM job_domains jd WHERE jd.domain_id = t.domain_id AND jd.job_id = ANY(ARRAY(
+        SELECT j.id FROM crawl_jobs j WHERE j.deleted_at IS NULL AND NOT COALESCE(
+            job_ended_at(j) < clock_timestamp() - %(kept)s::interval AND COALESCE(j.kept_until < clock_timestamp(), true), false))))"""
 
 _DELETE_PLACES: Final = """
 WITH gone AS MATERIALIZED (
@@ -95,7 +96,7 @@ TASKS: Final = TableStep(
     (
         Part("crawl_tasks", "t.id = k.id", "completed_at"),
         Part("task_events", "t.task_id = k.id"),
-        Part("parse_results", "t.task_id = k.id"),
+        Part("parse_results", "t.task_id = k.id", wide="data"),
     ),
     f"""
     FROM crawl_tasks t WHERE {_ENDED_TASK} AND {_old("t.completed_at")}
@@ -132,7 +133,7 @@ AUDIT: Final = TableStep(
     "audit",
     "audit",
     {"id": "bigint"},
-    (Part("audit_log", "t.id = k.id", "at"),),
+    (Part("audit_log", "t.id = k.id", "at", wide="details"),),
     f"FROM audit_log t WHERE {_old('t.at')}",
     _rows("audit_log", "t.id = k.id"),
 )
@@ -140,7 +141,7 @@ WEBHOOKS: Final = TableStep(
     "webhooks",
     "webhooks",
     {"id": "bigint"},
-    (Part("webhook_deliveries", "t.id = k.id", "created_at"),),
+    (Part("webhook_deliveries", "t.id = k.id", "created_at", wide="body"),),
     f"FROM webhook_deliveries t WHERE ({_old('t.delivered_at')} OR {_old('t.gave_up_at')})",
     _rows("webhook_deliveries", "t.id = k.id AND t.next_attempt_at IS NULL"),
 )
@@ -173,11 +174,14 @@ def chunks(connection: psycopg.Connection, step: TableStep, kept: timedelta) -> 
         beyond = f"({names}) > ({bounds})" if after else "true"
         query = f"SELECT {names} {step.wanted} AND {beyond} ORDER BY {names} LIMIT {CHUNK}"
         rows = connection.execute(query, {"kept": kept} | after, prepare=False).fetchall()
-        if rows:
-            yield Keys(step.types, {name: [row[place] for row in rows] for place, name in enumerate(step.types)})
-        if len(rows) < CHUNK:
+        if not rows:
             return
-        after = {f"after_{name}": value for name, value in zip(step.types, rows[-1], strict=True)}
+        found = Keys(step.types, {name: [row[place] for row in rows] for place, name in enumerate(step.types)})
+        keys = fitting(connection, step.parts, found)
+        yield keys
+        if len(rows) < CHUNK and len(keys) == len(rows):
+            return
+        after = {f"after_{name}": values[-1] for name, values in keys.values.items()}
 
 
 def count(connection: psycopg.Connection, step: TableStep, kept: timedelta) -> int:
