@@ -10,14 +10,20 @@ from typing import Final
 import psycopg
 
 _PAGES_OF_A_SITE: Final = 1_000
-_MAKE_URLS: Final = """
-CREATE TEMP TABLE filled AS
-WITH sites AS (
+_NEW_SITES: Final = """
     INSERT INTO domains (domain, parent_domain, base_url, pages_discovered, pages_crawled, total_error_count, status)
     SELECT %(name)s || n || '.example', %(name)s || n || '.example', 'https://' || %(name)s || n || '.example/',
            %(pages)s + %(moved)s + %(denied)s + %(failed)s, %(pages)s, %(failed)s, 'pending'
     FROM generate_series(1, %(sites)s) n RETURNING id
-)
+"""
+_KNOWN_SITE: Final = """
+    UPDATE domains SET pages_discovered = pages_discovered + %(pages)s + %(moved)s + %(denied)s + %(failed)s,
+        pages_crawled = pages_crawled + %(pages)s, total_error_count = total_error_count + %(failed)s
+    WHERE domain = %(on)s RETURNING id
+"""
+_MAKE_URLS: Final = """
+CREATE TEMP TABLE filled AS
+WITH sites AS ({sites})
 SELECT id AS domain_id, n, substr(sha256(convert_to(id || '/' || n, 'UTF8')), 1, 16) AS url_key,
        'https://' || %(name)s || '.example/' || n || '/a-path-as-long-as-most' AS url,
        %(ended)s - (%(lasted)s::interval * ((n * 7919) %% 1000) / 1000) AS at,
@@ -87,19 +93,29 @@ def fill(
     *,
     lasted: timedelta = timedelta(0),
     without_page: float = 0.0,
+    on: str | None = None,
 ) -> int:
     """Make a job that ended `age` ago and whose pages were fetched in the time `lasted` before; return its id.
 
     Besides its pages, with texts and log, it has `without_page` times as many URLs that led to none: redirects, denied and failed ones.
+    `on`: all are of this domain, which is there and was first claimed later; else it has domains of its own.
     """
     row = connection.execute("INSERT INTO crawl_jobs (name) VALUES (%s) RETURNING id, now()", (name,)).fetchone()
     assert row
     job, now = row
-    sites = max(1, pages // _PAGES_OF_A_SITE)
+    sites = 1 if on else max(1, pages // _PAGES_OF_A_SITE)
     others = round(without_page * pages / sites)
-    values = {"name": name, "job": job, "sites": sites, "ended": now - age, "lasted": lasted, "pages": pages // sites}
+    values = {
+        "name": name,
+        "job": job,
+        "sites": sites,
+        "ended": now - age,
+        "lasted": lasted,
+        "pages": pages // sites,
+        "on": on,
+    }
     values |= {"moved": others - 2 * (others // 3), "denied": others // 3, "failed": others // 3}
-    connection.execute(_MAKE_URLS, values)
+    connection.execute(_MAKE_URLS.format(sites=_KNOWN_SITE if on else _NEW_SITES).encode(), values)
     connection.execute("CREATE INDEX ON filled (outcome)")
     connection.execute("ANALYZE filled")
     for query in _FILL:
