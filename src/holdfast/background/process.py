@@ -246,9 +246,10 @@ class BackgroundProcess:
             except (HoldfastError, OSError) as problem:
                 if str(problem) != said:
                     said = str(problem)
-                    log.warning("the log of the database is not copied, and is tried again: %s", said)
+                    log.warning("%s It is tried again.", said)
             except Exception:
                 log.exception("backups: a fault of ours")
+            self._needs_backup = False
             ended.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(BACKUP_SECONDS):
@@ -273,7 +274,7 @@ class BackgroundProcess:
             except Refused as problem:
                 log.warning("%s", problem)
             except HoldfastError as problem:
-                log.warning("the daily backup failed, and is tried again in an hour: %s", problem)
+                log.warning("the daily backup failed, and is tried again within an hour: %s", problem)
             except Exception:
                 log.exception("backups: a fault of ours")
             with suppress(TimeoutError):
