@@ -308,12 +308,12 @@ def abandon(service: BackupService) -> bool:
         with queries.lock(queries.admin_database(server), follower=True) as connection:
             if queries.slot(connection) is None:
                 return False
-            repository = service.repository()
+            queries.drop_slot(connection)
+            queries.forget_following(connection)
+            repository = service.repository()  # last: it may be full, and a log without a slot is given up by the next follower
             for one in repository.logs():
                 if one.given_up is None:
                     repository.give_up(one, "backup.daily was switched off")
-            queries.drop_slot(connection)
-            queries.forget_following(connection)
             return True
     except Refused:  # it is followed
         return False

@@ -418,7 +418,7 @@ class BackupService:
             return False
         if last is None or last < last_time_of(self.settings.daily_at, now):
             return True
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # `make` says what is wrong with the folder
             return wanted and shutil.disk_usage(self.folder).free >= needed
         return wanted
 
