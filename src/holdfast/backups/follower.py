@@ -310,7 +310,9 @@ def abandon(service: BackupService) -> bool:
                 return False
             queries.drop_slot(connection)
             queries.forget_following(connection)
-            repository = service.repository()  # last: it may be full, and a log without a slot is given up by the next follower
+            repository = (
+                service.repository()
+            )  # last: it may be full, and a log without a slot is given up by the next follower
             for one in repository.logs():
                 if one.given_up is None:
                     repository.give_up(one, "backup.daily was switched off")
