@@ -17,6 +17,7 @@ Each message is one sentence that says what to do; each class has the exit code 
     │   └── Unsettled                     the result of a transaction is unknown
     ├── ImageStoreUnavailable         3   the files of images cannot be stored or read at present
     ├── ArchiveUnavailable            3   the store of archive segments does not answer at present
+    ├── BackupsUnavailable            3   the folder of backups cannot be used at present
     ├── ArchiveDamaged                3   the bytes in the archive are not those that were written
     ├── SearchUnavailable             3   the search index cannot be read or written at present
     ├── NotFound                      4   no such domain, worker, job …
@@ -98,6 +99,12 @@ class ImageStoreUnavailable(HoldfastError):
 
 class ArchiveUnavailable(HoldfastError):
     """The object store of the archive cannot be used at present: no connection, access denied. It may be tried again."""
+
+    exit_code = 3
+
+
+class BackupsUnavailable(HoldfastError):
+    """The folder of backups cannot be used at present: its disk is full, read-only or away. It may be tried again."""
 
     exit_code = 3
 

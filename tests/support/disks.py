@@ -45,14 +45,41 @@ class SmallDisk:
     def make_room(self) -> None:
         self._filler.unlink(missing_ok=True)
 
+    def make_read_only(self) -> None:
+        _mount("-o", "remount,ro", str(self.folder))
+
+    def make_writable(self) -> None:
+        _mount("-o", "remount,rw", str(self.folder))
+
+    @property
+    def shelf(self) -> Path:
+        """Where the disk is while it is away."""
+        return self.folder.with_name(f"{self.folder.name}.shelf")
+
+    def take_away(self) -> None:
+        """After: the folder is what it was before the disk was mounted."""
+        self.shelf.mkdir()
+        _mount("--move", str(self.folder), str(self.shelf))
+
+    def bring_back(self) -> None:
+        _mount("--move", str(self.shelf), str(self.folder))
+        self.shelf.rmdir()
+
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[SmallDisk]:
     """Mount a disk at a folder, which is made if it is missing. Before: `missing()` is None."""
     folder.mkdir(parents=True, exist_ok=True)
     options = f"size={megabytes}m,mode={'755' if megabytes > 100 else '700'}"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+    _mount("-t", "tmpfs", "-o", options, "tmpfs", str(folder))
+    disk = SmallDisk(folder)
     try:
-        yield SmallDisk(folder)
+        yield disk
     finally:
+        if disk.shelf.exists():
+            disk.bring_back()
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)

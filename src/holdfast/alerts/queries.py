@@ -136,7 +136,13 @@ SELECT 'backup', extract(epoch FROM clock_timestamp() - b.ended_at)::float8, COA
 FROM (SELECT * FROM backups WHERE state IN ('complete', 'failed') ORDER BY started_at DESC LIMIT 1) b WHERE b.state = 'failed'
 UNION ALL
 SELECT 'log', extract(epoch FROM clock_timestamp() - COALESCE(problem_since, updated_at))::float8, COALESCE(given_up, problem)
-FROM backup_following WHERE given_up IS NOT NULL OR problem_since < clock_timestamp() - %(silence)s
+FROM backup_following WHERE given_up IS NOT NULL OR problem_since <= clock_timestamp() - %(silence)s
+"""
+# Two machines may have the same name.
+_FAILING_UPLOADS: Final = """
+SELECT name, extract(epoch FROM clock_timestamp() - min(problem_since))::float8, min(problem), sum(waiting_bytes)::bigint
+FROM archive_machines WHERE problem_since < clock_timestamp() - %(silence)s AND lost_at IS NULL
+GROUP BY name ORDER BY min(problem_since) LIMIT %(limit)s
 """
 
 
@@ -191,6 +197,17 @@ class FailedBackup:
     """`backup`, or `log`: what is kept between backups."""
     seconds: float
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailingUploads:
+    """A machine that cannot upload its part of the archive."""
+
+    machine: str
+    seconds: float
+    why: str
+    waiting_bytes: int
+    """Bytes that only this machine has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +281,14 @@ def _check_background(connection: psycopg.Connection, tell: str | None, silence:
     return True
 
 
-def failed_backups(connection: psycopg.Connection, *, silence: timedelta) -> list[FailedBackup]:
+def failed_backups(connection: psycopg.Connection, *, silence: timedelta = timedelta(0)) -> list[FailedBackup]:
     """Return whether the last backup failed, and why the log between backups is not kept, if that lasts for `silence`."""
     return [FailedBackup(*row) for row in connection.execute(_FAILED_BACKUPS, {"silence": silence})]
+
+
+def failing_uploads(connection: psycopg.Connection, *, silence: timedelta, limit: int) -> list[FailingUploads]:
+    """Return machines that have not been able to upload segments of the archive for `silence`."""
+    return [FailingUploads(*row) for row in connection.execute(_FAILING_UPLOADS, {"silence": silence, "limit": limit})]
 
 
 # The table ------------------------------------------------------------------------------------------------------------

@@ -38,7 +38,14 @@ _ERRORS: Final = frozenset(
 crawl with only missing pages needs an operator."""
 
 
-OF_CRAWLING: Final = (Kind.ERROR_RATE, Kind.BACKLOG, Kind.WORKER_SILENT, Kind.BACKGROUND_SILENT, Kind.BACKUP_FAILED)
+OF_CRAWLING: Final = (
+    Kind.ERROR_RATE,
+    Kind.BACKLOG,
+    Kind.WORKER_SILENT,
+    Kind.BACKGROUND_SILENT,
+    Kind.BACKUP_FAILED,
+    Kind.UPLOADS_FAIL,
+)
 OF_MACHINES: Final = (
     Kind.DISK_LOW,
     Kind.DISK_FULL,
@@ -47,7 +54,7 @@ OF_MACHINES: Final = (
     Kind.DATABASE_SLOW,
     Kind.DATABASE_UNAVAILABLE,
 )
-HOLD: Final = dict.fromkeys(map(str, OF_MACHINES), timedelta(seconds=30)) | {
+HOLD: Final = dict.fromkeys(map(str, (*OF_MACHINES, Kind.BACKUP_FAILED, Kind.UPLOADS_FAIL)), timedelta(seconds=30)) | {
     str(kind): timedelta(minutes=2) for kind in (Kind.DATABASE_SLOW, Kind.DATABASE_UNAVAILABLE)
 }
 """How long after the last finding an alert still fires: what comes and goes is one alert, and not one message a minute."""
@@ -83,6 +90,8 @@ class Rules:
     """Per cent."""
     backup_silence: timedelta = timedelta(minutes=1)
     """The time for which the log of the database may not be copied."""
+    upload_silence: timedelta = timedelta(minutes=5)
+    """The time for which a machine may not be able to upload its archive."""
     usual: ProxyMode = ProxyMode.DIRECT
     """The proxy mode of domains without one of their own."""
     tell: str | None = None
@@ -106,6 +115,7 @@ class Rules:
                 *self.of_workers(connection),
                 *self.of_machines(connection),
                 *self.of_backups(connection),
+                *self.of_uploads(connection),
             ]
             return self._settle(connection, found, (*OF_CRAWLING, *OF_MACHINES))
 
@@ -183,6 +193,12 @@ class Rules:
         """Check whether the last backup failed, and whether the log between backups is kept."""
         for one in queries.failed_backups(connection, silence=self.backup_silence):
             yield Finding(Kind.BACKUP_FAILED, one.subject, one.seconds, {"why": one.why})
+
+    def of_uploads(self, connection: Connection) -> Iterator[Finding]:
+        """Check for machines that cannot upload their part of the archive."""
+        for one in queries.failing_uploads(connection, silence=self.upload_silence, limit=_MAX_FINDINGS):
+            details = {"why": one.why, "bytes": one.waiting_bytes}
+            yield Finding(Kind.UPLOADS_FAIL, one.machine, one.seconds, details)
 
     def of_proxies(self, connection: Connection) -> Iterator[Finding]:
         """Check the pools of domains."""

@@ -177,6 +177,17 @@ def _backup_failed(alert: Alert) -> AlertText:
     )
 
 
+def _uploads_fail(alert: Alert) -> AlertText:
+    why = str(alert.details.get("why") or "it is not known why.")
+    size = alert.details.get("bytes")
+    waiting = "" if not size else f" {_number(int(size))} bytes of its archive are on its own disk only."
+    return AlertText(
+        f"Machine {alert.subject} has uploaded nothing of its archive for {_length(alert.value)}: {why}{waiting}",
+        "Look at the object store (archive.store) and its credentials; `holdfast segments` shows what waits. It goes on by itself; beyond "
+        "archive.max_waiting fetching pauses.",
+    )
+
+
 _WORDS: Final[Mapping[str, Callable[[Alert], AlertText]]] = {
     Kind.ERROR_RATE: _error_rate,
     Kind.BACKLOG: _backlog,
@@ -191,6 +202,7 @@ _WORDS: Final[Mapping[str, Callable[[Alert], AlertText]]] = {
     Kind.DATABASE_UNAVAILABLE: _database_unavailable,
     Kind.BACKGROUND_SILENT: _background_silent,
     Kind.BACKUP_FAILED: _backup_failed,
+    Kind.UPLOADS_FAIL: _uploads_fail,
 }
 
 

@@ -5,9 +5,10 @@ The rule: a route takes a service from here and calls it; it decides nothing its
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Final, Generic, Self, TypeVar
 
@@ -22,6 +23,7 @@ from holdfast.control.background_cache import BackgroundCache
 from holdfast.control.explain import Explainer
 from holdfast.control.health import NO_ANSWER, look
 from holdfast.db.connection import Database
+from holdfast.db.generation import GenerationWatch
 from holdfast.db.pool import PooledDatabase
 from holdfast.db.request_auth import RateLimits
 from holdfast.documents.service import DocumentService
@@ -63,9 +65,25 @@ from holdfast.webhooks.records import Outbox
 from holdfast.webhooks.service import WebhookService
 from holdfast.workers.service import WorkerService
 
+log: Final = logging.getLogger(__name__)
+
 TIMEOUT: Final = 0.5
 """Seconds that a caller waits."""
 CACHE_SECONDS: Final = 1.0
+
+OF_ONE_GENERATION: Final = (
+    "job_summaries",
+    "job_breakdowns",
+    "scope_previews",
+    "stats",
+    "live_stats",
+    "charts",
+    "task_counts",
+    "outbox_counts",
+    "storage",
+)
+"""Services that keep answers of the store for longer than a request. The search index compares the generation itself, and thumbnails are
+kept by the hash of their image."""
 
 T = TypeVar("T")
 
@@ -121,12 +139,13 @@ class AppServices:
     def open(cls, settings: Settings, database: Database, *, no_auth: bool = False) -> Self:
         """Open the connection pool. Before: the database answers and has the right schema. The caller calls `close`
         at the end."""
+        watch = GenerationWatch(lambda: made.forget())
         pooled = PooledDatabase.from_database(
-            database,
+            replace(database, guard=watch),
             size=settings.web.connections,
             statement_timeout=settings.web.statement_timeout.total_seconds(),
         )
-        return cls(
+        made = cls(
             settings,
             database.with_application_name("holdfast export"),
             pooled,
@@ -135,6 +154,14 @@ class AppServices:
             EventHub(pooled, settings.web.listeners, settings.web.user_listeners),
             no_auth=no_auth,
         )
+        return made
+
+    def forget(self) -> None:
+        """Drop what was read of the store: it was restored or moved, so ids mean something else. Thread-safe."""
+        log.warning("the store is of another generation: what this process knew of it is dropped")
+        for name in OF_ONE_GENERATION:
+            vars(self).pop(name, None)
+        self.hub.restart()
 
     def close(self) -> None:
         """Close the connection pool. After: no connection is left, and no process that makes thumbnails."""

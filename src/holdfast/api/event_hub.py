@@ -70,6 +70,8 @@ class EventHub:
         self._listeners = 0
         self._new_events = _Notifier()
         self._has_listeners = asyncio.Event()
+        self._store = 0
+        """The number of stores that were read: events and cursors of one mean nothing in the next."""
         self._closing = asyncio.Event()
 
     @asynccontextmanager
@@ -88,6 +90,11 @@ class EventHub:
         """Close all subscriptions."""
         self._closing.set()
         self._new_events.notify()
+
+    def restart(self) -> None:
+        """End all streams and forget what was read: the store was restored. Clients connect again, and look at everything anew. From any
+        thread."""
+        self._store += 1
 
     @property
     def closing(self) -> bool:
@@ -136,12 +143,14 @@ class EventHub:
     async def stream(self, event_filter: EventFilter, after: Cursor) -> AsyncIterator[list[Event]]:
         """Events after a cursor as they happen; an empty list when there was none for a moment.
 
-        Ends when the process stops. Before: the caller is inside `subscribed`.
+        Ends when the process stops, or the store is another one. Before: the caller is inside `subscribed`.
         """
-        position = after
+        position, store = after, self._store
         while not self.closing:
             notified = self._new_events.next_event()
             found, position = await self._events_after(position, event_filter)
+            if store != self._store:
+                return
             yield found
             if not found and not self.closing:
                 await _wait_for(notified, SNAPSHOT_INTERVAL)
@@ -180,7 +189,11 @@ class EventHub:
 
     async def _run(self) -> None:
         """Read the log for all listeners, while there is at least one."""
+        store = self._store
         while True:
+            if store != self._store:
+                store, self._read_to = self._store, None
+                self._ring.clear()
             if not self._has_listeners.is_set():
                 await self._has_listeners.wait()
                 self._read_to = None  # events without a listener are in the log, for a listener that resumes from there

@@ -37,8 +37,8 @@ async def health(services: Services) -> Health:
 )
 async def ready(services: Services, response: Response) -> Readiness:
     """A readiness probe: 503 if the database does not answer or has another schema. Without Redis, if it is configured, the API works,
-    but slower. While a disk has too little room (`disk`) or workers cannot write what they fetch (`crawl`), it says so and stays ready:
-    the dashboard is needed then."""
+    but slower. While a disk has too little room (`disk`), workers cannot write what they fetch (`crawl`), or backups fail
+    (`backups`), it says so and stays ready: the dashboard is needed then."""
     parts = list(await services.readiness.get())
     redis = await services.redis.get()
     if redis is not None:

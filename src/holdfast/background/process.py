@@ -45,7 +45,9 @@ INDEX_SECONDS: Final = 5.0
 RETENTION_SECONDS: Final = 20.0
 """Seconds between two looks whether retention is due."""
 BACKUP_SECONDS: Final = 10.0
-"""Seconds between two looks whether a backup is due, and between attempts to follow the log of the server."""
+"""Seconds between two looks whether a backup is due."""
+FOLLOW_SECONDS: Final = 5.0
+"""Seconds between attempts to follow the log of the server, and so for which more than `backup.wal_limit` may be kept."""
 SHUTDOWN_SECONDS: Final = 5.0
 """Seconds that running jobs have to end after a stop."""
 STALLED_AFTER_SECONDS: Final = 30.0
@@ -246,12 +248,13 @@ class BackgroundProcess:
             except (HoldfastError, OSError) as problem:
                 if str(problem) != said:
                     said = str(problem)
-                    log.warning("the log of the database is not copied, and is tried again: %s", said)
+                    log.warning("%s It is tried again.", said)
             except Exception:
                 log.exception("backups: a fault of ours")
+            self._needs_backup = False
             ended.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(BACKUP_SECONDS):
+                async with asyncio.timeout(FOLLOW_SECONDS):
                     await self._stop.wait()
 
     def _on_followed(self, reached: follower.Follow | None, needs_backup: bool) -> None:
@@ -273,7 +276,7 @@ class BackgroundProcess:
             except Refused as problem:
                 log.warning("%s", problem)
             except HoldfastError as problem:
-                log.warning("the daily backup failed, and is tried again in an hour: %s", problem)
+                log.warning("the daily backup failed, and is tried again within an hour: %s", problem)
             except Exception:
                 log.exception("backups: a fault of ours")
             with suppress(TimeoutError):

@@ -8,6 +8,7 @@ the follower is killed. The server keeps what is not copied by a replication slo
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +18,12 @@ from holdfast.archive.image_store import FolderImageStore
 from holdfast.backups import queries
 from holdfast.backups.repository import FileCopier, Log, Repository, append
 from holdfast.backups.repository import Follow as Follow
-from holdfast.backups.service import BackupService, copy_images
+from holdfast.backups.service import BackupService, away_sentence, copy_images
 from holdfast.db import generation
 from holdfast.db.connection import Connection
 from holdfast.db.embedded import safe_files
 from holdfast.db.embedded.process import Server
-from holdfast.errors import Refused
+from holdfast.errors import BackupsUnavailable, ImageStoreUnavailable, Refused, StoreError, UsageError
 
 log: Final = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ TICK_SECONDS: Final = 1.0
 RECORD_SECONDS: Final = 30.0
 """Seconds between two records in the database of how far it is; on the disk it is recorded each time."""
 _WAL_FOLDER: Final = "pg_wal"
+_WHY_GIVEN_UP: Final = "the server has deleted some of it before it was copied, since it keeps no more than allowed"
 
 
 @dataclass(slots=True)
@@ -56,6 +58,10 @@ class Follower:
         self._store = service.images if isinstance(service.images, FolderImageStore) else None
         self._noted: tuple[datetime, int] | None = None
         """The time and position that the tick before has noted."""
+        self._reached: Follow | None = None
+        """How far the log goes, as the folder says."""
+        self._copies = False
+        """Whether something of the log was copied since the start, so that what was wrong before is over."""
         self._started: datetime | None = None
         self._copied = 0
         self._slot_at = 0
@@ -63,8 +69,9 @@ class Follower:
         self.log = self._open()
 
     def _open(self) -> Log:
-        """The log to continue; a new one, if there is none or the server has deleted some of it."""
+        """The log to continue; a new one, if there is none or the server has deleted some of it. Raises BackupsUnavailable."""
         connection, repository = self._connection, self._repository
+        self._service.check_there(connection, repository)
         queries.limit_log(connection, self._service.settings.wal_limit)
         queries.summarize(connection)
         now, cluster = generation.current(connection), queries.cluster(connection)
@@ -73,13 +80,14 @@ class Follower:
         known = [one for one in repository.logs() if one.history == history]
         last = known[-1] if known and known[-1].given_up is None else None
         if last is not None and slot is not None and not slot.lost:
-            follow = repository.follow(last)
-            reached = last.start if follow is None else follow.position
+            self._reached = repository.follow(last)
+            reached = last.start if self._reached is None else self._reached.position
             if slot.start <= reached:
                 self._copied = reached
                 return last
         if last is not None:
-            self._end(last, "the server has deleted some of it before it was copied")
+            self._end(last)
+        self._reached = None
         queries.drop_slot(connection)
         self._copied = queries.create_slot(connection)
         self._copied -= self._copied % cluster.segment_bytes
@@ -88,15 +96,12 @@ class Follower:
         repository.save_log(new)
         return new
 
-    def _end(self, ended: Log, why: str) -> None:
+    def _end(self, ended: Log) -> None:
+        """Record that a log ends, in the store first: its folder may have no room."""
         follow = self._repository.follow(ended)
-        until = "" if follow is None else f" Seconds up to {follow.until:%Y-%m-%d %H:%M:%S} UTC can be restored."
-        self._repository.give_up(ended, why)
-        sentence = (
-            f"The log of these backups was given up: {why} (backup.wal_limit).{until} The next backup begins another."
-        )
-        log.error("%s", sentence)
-        queries.record_following(self._connection, since=None, until=None, given_up=sentence)
+        queries.record_given_up(self._connection, given_up_sentence(None if follow is None else follow.until))
+        self._repository.give_up(ended, _WHY_GIVEN_UP)
+        log.error("the log %s was given up: %s", ended.name, _WHY_GIVEN_UP)
 
     @property
     def needs_backup(self) -> bool:
@@ -106,7 +111,9 @@ class Follower:
         )
 
     def tick(self) -> Follow | None:
-        """Copy what is new; returns how far the log goes now. Raises Refused when the log was given up."""
+        """Copy what is new; returns how far the log goes now. Raises StoreError when the log was given up, BackupsUnavailable."""
+        if not self._repository.has_log(self.log):
+            raise BackupsUnavailable(away_sentence(self._service.folder))
         at, position, started = queries.position(self._connection)
         if started != self._started:
             # After a crash the end of the log may be written anew.
@@ -119,16 +126,41 @@ class Follower:
         if noted is None:
             return None
         until, end = noted
+        if self.needs_backup:
+            self._begin_later(end)
         if end > self._copied:
             far_behind = end - self._copied > self.log.segment_bytes
             self._copy_log(end)
             if far_behind:  # the server may have begun to use a file anew while it was copied
                 self.check_slot()
         follow = Follow(until, max(end, self._copied))
-        self._repository.save_follow(self.log, follow)
-        self._advance(end)
+        self._save(follow, end)
         self._record(follow)
         return follow
+
+    def _begin_later(self, end: int) -> None:
+        """Leave out what no backup can be continued by: a disk without room for one must not fill with log that nothing needs.
+
+        A backup that begins from now on begins after `end`; before one that is being made, all is kept.
+        """
+        segment = self.log.segment_bytes
+        start = end - end % segment - segment
+        if start <= self.log.start or queries.is_running(self._connection):
+            return
+        self.log = self._repository.begin_later(self.log, start)
+        self._copied = max(self._copied, start)
+        self._reached = None
+        queries.advance_slot(self._connection, start)
+        self._slot_at = start
+
+    def _save(self, follow: Follow, copied: int) -> None:
+        """Record how far the log goes. Before: it is on disk."""
+        self._repository.save_follow(self.log, follow)
+        self._reached = follow
+        self._advance(copied)
+        if not self._copies:
+            self._copies = True
+            queries.record_copied_again(self._connection)
 
     def _copy_images(self) -> None:
         if self._store is None:
@@ -158,14 +190,20 @@ class Follower:
             try:
                 append(self._wal / name, target, at - begin, stop - begin)
             except FileNotFoundError as problem:
+                if (self._wal / name).exists():
+                    raise  # it is the target that is gone
                 if new:
                     target.unlink()
-                self._end(self.log, "the server has deleted some of it before it was copied")
+                self._end(self.log)
                 queries.drop_slot(self._connection)
-                raise Refused(f"The server has deleted {name} of its log before it was copied.") from problem
+                raise StoreError(f"The server has deleted {name} of its log before it was copied.") from problem
             if new:
                 safe_files.sync_folder(folder)
             at = stop
+            self._copied = max(self._copied, at)
+            if at < end and self._reached is not None and at > self._reached.position:
+                # Far behind: the server need not keep what is copied until all is. The seconds that can be restored are those of before.
+                self._save(Follow(self._reached.until, at), at)
         self._copied = end
 
     def _advance(self, end: int) -> None:
@@ -180,20 +218,19 @@ class Follower:
         now = time.monotonic()
         if now - self._recorded < RECORD_SECONDS:
             return
-        self._recorded = now
         since = self._repository.restorable_since(self.log)
-        if (
-            since is not None
-        ):  # before the first backup nothing can be restored by it, and why the last log ended stays known
+        # Before the first backup nothing can be restored by it, and why the last log ended stays known.
+        if since is not None:
+            self._recorded = now
             queries.record_following(self._connection, since=since, until=follow.until)
 
     def check_slot(self) -> None:
-        """Give the log up if the server has deleted some of it. Raises Refused."""
+        """Give the log up if the server has deleted some of it. Raises StoreError."""
         slot = queries.slot(self._connection)
         if slot is None or slot.lost:
-            self._end(self.log, "it could not be copied, and the server would have kept more of it than allowed")
+            self._end(self.log)
             queries.drop_slot(self._connection)
-            raise Refused("The log of the server could not be copied in time.")
+            raise StoreError("The log of the server could not be copied in time.")
 
 
 def follow(
@@ -204,8 +241,8 @@ def follow(
 ) -> None:
     """Follow the server until `stopped`. `on_tick` gets how far the log goes, and whether a backup is needed that it can continue.
 
-    Raises Refused if another process follows, or the database is a shared server's; HoldfastError or OSError if it cannot go on at present:
-    the caller tries again later.
+    Raises Refused if another process follows, or the database is a shared server's; any other HoldfastError if it cannot go on at present:
+    the caller tries again later, and what is wrong is recorded.
     """
     server = service.server()
     if server is None:
@@ -214,16 +251,49 @@ def follow(
         )
     # One connection for the lock and all else: who has lost it follows no more.
     with queries.lock(queries.admin_database(server), follower=True) as connection:
-        follower = Follower(service, server, connection)
         try:
+            follower = Follower(service, server, connection)
             while not stopped():
                 on_tick(follower.tick(), follower.needs_backup)
                 wait(TICK_SECONDS)
         except OSError as problem:
-            reason = f"{problem.strerror or problem} ({problem.filename or service.folder})"
-            queries.record_following(connection, since=None, until=None, problem=f"The log cannot be copied: {reason}.")
-            follower.check_slot()
-            raise
+            where = problem.filename if isinstance(problem.filename, str | Path) else service.folder
+            raise _reported(service, connection, f"{problem.strerror or problem} ({where}).") from problem
+        except (BackupsUnavailable, ImageStoreUnavailable, UsageError) as problem:
+            raise _reported(service, connection, str(problem)) from problem
+
+
+def _reported(service: BackupService, connection: Connection, reason: str) -> BackupsUnavailable:
+    """Record why the log is not copied, and whether it was given up; returns the error that says so.
+
+    After: the server keeps no more of its log for us than `backup.wal_limit`, and what is written until the next look.
+    """
+    limit, slot = service.settings.wal_limit, queries.slot(connection)
+    sentence = f"The log of the database is not copied: {reason}"
+    kept = "" if slot is None or slot.lost else f" The server keeps {_size(slot.behind)} of it, at most {_size(limit)}"
+    queries.record_problem(connection, f"{sentence}{kept} (backup.wal_limit)." if kept else sentence)
+    if slot is not None and not slot.lost and slot.behind > limit:
+        queries.checkpoint(connection)
+        slot = queries.slot(connection)
+    if slot is not None and slot.lost:
+        queries.record_given_up(connection, given_up_sentence(_until(service, connection)))
+    return BackupsUnavailable(sentence)
+
+
+def _until(service: BackupService, connection: Connection) -> datetime | None:
+    """The last second that the newest log allows to restore: as the folder says or, if that is away, as the store was told."""
+    with suppress(OSError, UsageError):
+        repository = service.repository()
+        if (logs := repository.logs()) and (follow := repository.follow(logs[-1])) is not None:
+            return follow.until
+    found = queries.following(connection)
+    return found.restorable_until if found else None
+
+
+def given_up_sentence(until: datetime | None) -> str:
+    """What a person reads when a log has ended. `until`: the last second that it allows to restore, if that is known."""
+    seconds = "" if until is None else f" Seconds up to {until:%Y-%m-%d %H:%M:%S} UTC can be restored."
+    return f"The log of these backups was given up: {_WHY_GIVEN_UP} (backup.wal_limit).{seconds} The next backup begins another."
 
 
 def abandon(service: BackupService) -> bool:
@@ -238,15 +308,21 @@ def abandon(service: BackupService) -> bool:
         with queries.lock(queries.admin_database(server), follower=True) as connection:
             if queries.slot(connection) is None:
                 return False
-            repository = service.repository()
+            queries.drop_slot(connection)
+            queries.forget_following(connection)
+            repository = (
+                service.repository()
+            )  # last: it may be full, and a log without a slot is given up by the next follower
             for one in repository.logs():
                 if one.given_up is None:
                     repository.give_up(one, "backup.daily was switched off")
-            queries.drop_slot(connection)
-            queries.forget_following(connection)
             return True
     except Refused:  # it is followed
         return False
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def _make_whole(path: Path, size: int) -> None:

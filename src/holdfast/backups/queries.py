@@ -45,11 +45,23 @@ _FAIL_KILLED: Final = """
 UPDATE backups SET state = 'failed', ended_at = clock_timestamp(), error = 'It was killed before it was complete.' WHERE state = 'running'
 """
 _FOLLOWED: Final = """
-INSERT INTO backup_following (since, until, problem, problem_since, given_up)
-VALUES (%(since)s, %(until)s, %(problem)s, CASE WHEN %(problem)s::text IS NOT NULL THEN clock_timestamp() END, %(given_up)s)
-ON CONFLICT (only_row) DO UPDATE SET since = excluded.since, until = COALESCE(excluded.until, backup_following.until),
-    problem = excluded.problem, given_up = excluded.given_up, updated_at = clock_timestamp(),
-    problem_since = CASE WHEN excluded.problem IS NULL THEN NULL ELSE COALESCE(backup_following.problem_since, clock_timestamp()) END
+INSERT INTO backup_following (since, until) VALUES (%(since)s, %(until)s)
+ON CONFLICT (only_row) DO UPDATE SET since = excluded.since, until = excluded.until, problem = NULL, problem_since = NULL, given_up = NULL,
+    updated_at = clock_timestamp()
+"""
+_PROBLEM: Final = """
+INSERT INTO backup_following (problem, problem_since) VALUES (%(problem)s, clock_timestamp())
+ON CONFLICT (only_row) DO UPDATE SET problem = excluded.problem, updated_at = clock_timestamp(),
+    problem_since = COALESCE(backup_following.problem_since, clock_timestamp())
+"""
+_COPIED_AGAIN: Final = "UPDATE backup_following SET problem = NULL, problem_since = NULL WHERE problem IS NOT NULL"
+_GIVEN_UP: Final = """
+INSERT INTO backup_following (given_up) VALUES (%(given_up)s)
+ON CONFLICT (only_row) DO UPDATE SET given_up = excluded.given_up, since = NULL, updated_at = clock_timestamp()
+WHERE backup_following.given_up IS NULL
+"""
+_IN_FOLDER: Final = """
+SELECT place FROM backups WHERE state = 'complete' AND left(place, length(%(folder)s) + 1) = %(folder)s || '/' ORDER BY id
 """
 _POSITION: Final = """
 SELECT clock_timestamp(), (pg_current_wal_flush_lsn() - '0/0')::bigint, pg_postmaster_start_time()
@@ -129,6 +141,11 @@ def mark_verified(connection: psycopg.Connection, places: list[str]) -> None:
     connection.execute(query, (places,))
 
 
+def complete_in(connection: psycopg.Connection, folder: str) -> list[str]:
+    """Return the places of the complete backups that a folder has, as far as the store knows."""
+    return [str(place) for (place,) in connection.execute(_IN_FOLDER, {"folder": folder})]
+
+
 def mark_deleted(connection: psycopg.Connection, place: str) -> None:
     """Record that a backup is deleted: files that it names need not stay."""
     connection.execute("UPDATE backups SET state = 'deleted' WHERE place = %s", (place,))
@@ -147,17 +164,24 @@ def end_sessions(connection: psycopg.Connection) -> None:
     connection.execute("DELETE FROM sessions")
 
 
-def record_following(
-    connection: psycopg.Connection,
-    *,
-    since: datetime | None,
-    until: datetime | None,
-    problem: str | None = None,
-    given_up: str | None = None,
-) -> None:
-    """Record how far the log is kept, or why it is not."""
-    values = {"since": since, "until": until, "problem": problem, "given_up": given_up}
-    connection.execute(_FOLLOWED, values)
+def record_following(connection: psycopg.Connection, *, since: datetime, until: datetime) -> None:
+    """Record between which seconds the store can be restored. After: nothing is wrong with the log."""
+    connection.execute(_FOLLOWED, {"since": since, "until": until})
+
+
+def record_problem(connection: psycopg.Connection, problem: str) -> None:
+    """Record why the log is not copied at present. After: what can be restored, and why a log was given up, is known as before."""
+    connection.execute(_PROBLEM, {"problem": problem})
+
+
+def record_copied_again(connection: psycopg.Connection) -> None:
+    """Record that the log is copied again. After: why an earlier one was given up is still known."""
+    connection.execute(_COPIED_AGAIN)
+
+
+def record_given_up(connection: psycopg.Connection, given_up: str) -> None:
+    """Record that the log ends, and why, unless that is known: the first reason stays until seconds can be restored by another log."""
+    connection.execute(_GIVEN_UP, {"given_up": given_up})
 
 
 def forget_following(connection: psycopg.Connection) -> None:
@@ -173,6 +197,12 @@ def last_attempt(connection: psycopg.Connection) -> tuple[datetime | None, datet
     ).fetchone()
     assert row is not None  # noqa: S101 — an aggregate
     return row[0], row[1], row[2]
+
+
+def is_running(connection: psycopg.Connection) -> bool:
+    """Whether a backup is being made, as far as its row says."""
+    row = connection.execute("SELECT EXISTS (SELECT FROM backups WHERE state = 'running')").fetchone()
+    return bool(row and row[0])
 
 
 @contextmanager
@@ -349,6 +379,14 @@ def slot(connection: psycopg.Connection) -> SlotState | None:
     if row is None:
         return None
     return SlotState(row[0] == "lost" or row[1] is None, int(row[1] or 0), int(row[2]))
+
+
+def checkpoint(connection: psycopg.Connection) -> None:
+    """Let the server write a checkpoint: it deletes log that nobody needs, and gives up a slot for which it would keep more than the limit.
+    `connection`: of the superuser."""
+    with connection.transaction():
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute("CHECKPOINT")
 
 
 def create_slot(connection: psycopg.Connection) -> int:

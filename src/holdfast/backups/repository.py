@@ -137,6 +137,10 @@ class Repository:
                     found.append(Log(**_read(path / _LOG)))
         return found
 
+    def has_log(self, log: Log) -> bool:
+        """Whether the folder has a log. If it had, and has not, its disk is away."""
+        return (self.log_folder(log) / _LOG).exists()
+
     def log_folder(self, log: Log) -> Path:
         return self.folder / LOGS / log.name
 
@@ -150,6 +154,16 @@ class Repository:
         ended = replace(log, given_up=why)
         self.save_log(ended)
         return ended
+
+    def begin_later(self, log: Log, start: int) -> Log:
+        """Let a log begin at a later position. Before: no backup needs what is before it. After: the files before it are deleted."""
+        later = replace(log, start=start)
+        self.save_log(later)
+        first = log.segment_name(start)
+        for path in self.wal(log, log.start):
+            if path.name < first:
+                path.unlink()
+        return later
 
     def follow(self, log: Log) -> Follow | None:
         """How far a log goes; None: nothing of it was copied."""
@@ -248,17 +262,21 @@ class Repository:
 
     def new_name(self, at: datetime, kind: str) -> str:
         """A name that no backup has."""
-        stamp = f"{at.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+        stamp = name_at(at, kind).rpartition("-")[0]
         names = {one.name.rpartition("-")[0] for one in self.backups()}
         number = 1
         while (name := stamp if number == 1 else f"{stamp}-{number}") in names:
             number += 1
         return f"{name}-{kind}"
 
+    def unfinished(self, name: str) -> Path:
+        """The folder of a backup that is not complete yet."""
+        return self.folder / f"{name}{UNFINISHED}"
+
     def begin(self, name: str) -> Path:
         """Create the folder of a backup that is not complete yet."""
         private.make_folder(self.folder)
-        new = self.folder / f"{name}{UNFINISHED}"
+        new = self.unfinished(name)
         new.mkdir(mode=private.MODE)
         return new
 
@@ -492,6 +510,11 @@ def append(source: Path, target: Path, start: int, end: int, *, sync_it: bool = 
             os.close(write)
     finally:
         os.close(read)
+
+
+def name_at(at: datetime, kind: str) -> str:
+    """The name of the first backup of that second."""
+    return f"{at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{kind}"
 
 
 def position_of(text: str) -> int:

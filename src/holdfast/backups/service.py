@@ -5,11 +5,12 @@ its name only when all of it is on disk. One process makes or deletes backups at
 """
 
 import hashlib
+import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,6 +28,7 @@ from holdfast.backups.repository import (
     Repository,
     StoredBackup,
     listing,
+    name_at,
     open_repository,
     size_of,
     sync,
@@ -37,7 +39,7 @@ from holdfast.db.connection import Connection, Database, libpq_environment
 from holdfast.db.embedded import binaries, physical
 from holdfast.db.embedded.os_user import ENVIRONMENT
 from holdfast.db.embedded.process import Server
-from holdfast.errors import HoldfastError, NotFound, Refused, StoreError
+from holdfast.errors import ArchiveDamaged, BackupsUnavailable, HoldfastError, NotFound, Refused, StoreError, UsageError
 from holdfast.settings import Backup as BackupSettings
 from holdfast.settings import Settings
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 RETRY_AFTER: Final = timedelta(hours=1)
 """The time from a daily backup that failed to the next attempt."""
+RETRY_WANTED_AFTER: Final = timedelta(minutes=5)
+"""The same while no backup is there that the log can continue: until then no second can be restored."""
 _CHUNK: Final = 1 << 20
 _SPARE: Final = 1.1
 """Free space that a full backup needs, relative to the database."""
@@ -110,50 +114,85 @@ class BackupService:
         incremental: bool = False,
         dump: bool = False,
         with_keys: bool = False,
+        anew: bool = False,
         actor: str,
         watch: Watch = silent,
     ) -> Backup:
         """Make a backup, and return it. `incremental`: of what changed since the last one; `dump`: in the form for shared servers, which
-        any PostgreSQL of this or a later version can read; `with_keys`: also copy the keys of stored secrets.
+        any PostgreSQL of this or a later version can read; `with_keys`: also copy the keys of stored secrets; `anew`: the backups that the
+        store knows in the folder are gone for good.
 
         After: it can be restored, also after a power cut. Raises Refused if another process makes one, or if there is nothing that an
-        incremental one could begin at.
+        incremental one could begin at; BackupsUnavailable if the folder cannot be used: then nothing is left of it, and the reason is
+        recorded.
         """
         server = self.server()
+        as_dump = dump or server is None
         with queries.lock(self.database) as connection:
             queries.fail_killed(connection)
-            repository = self.repository()
-            repository.discard_unfinished()
-            as_dump = dump or server is None
-            parent = None if as_dump or not incremental else self._parent(connection, repository, server)
-            if incremental and as_dump:
-                raise Refused("A dump is always whole; leave --incremental out.")
-            kind = "dump" if as_dump else "full" if parent is None else "incremental"
-            name = repository.new_name(queries.now(connection), kind)
+            try:
+                repository = self.repository()
+                if anew:
+                    self._forget_missing(connection, repository)
+                else:
+                    self.check_there(connection, repository)
+                repository.discard_unfinished()
+                parent = None if as_dump or not incremental else self._parent(connection, repository, server)
+                if incremental and as_dump:
+                    raise Refused("A dump is always whole; leave --incremental out.")
+                kind = "dump" if as_dump else "full" if parent is None else "incremental"
+                name = repository.new_name(queries.now(connection), kind)
+            except (OSError, BackupsUnavailable, UsageError) as problem:
+                kind = "dump" if as_dump else "incremental" if incremental else "full"
+                place = str(self.folder / name_at(queries.now(connection), kind))
+                number, _ = queries.begin(connection, kind=kind, place=place, parent=None)
+                raise self._failed(connection, number, problem) from problem
             place = str(repository.folder / name)
             parent_place = None if parent is None else str(repository.path(parent))
             number, started = queries.begin(connection, kind=kind, place=place, parent=parent_place)
-            new = repository.begin(name)
             try:
+                new = repository.begin(name)
                 made = self._fill(connection, repository, new, name, started, server, parent, with_keys, watch, as_dump)
             except BaseException as problem:
-                shutil.rmtree(new, ignore_errors=True)
-                with suppress(HoldfastError):
-                    reason = (
-                        str(problem) if isinstance(problem, HoldfastError) else f"{type(problem).__name__}: {problem}"
-                    )
-                    queries.fail(connection, number, reason or "It was interrupted.")
-                if isinstance(problem, OSError):
-                    raise StoreError(
-                        f"The backup in {repository.folder} failed: {problem.strerror or problem}."
-                    ) from problem
-                raise
+                shutil.rmtree(repository.unfinished(name), ignore_errors=True)
+                failed = self._failed(connection, number, problem)
+                if failed is problem:
+                    raise
+                raise failed from problem
             queries.complete(connection, number, ended=made.ended_at, size=made.bytes)
             details = {"kind": kind, "place": place, "bytes": made.bytes}
             with connection.transaction():
                 audit.write(connection, actor=actor, action="make", kind="backup", object_id=name, details=details)
-            self._delete_superfluous(connection, repository, watch)
+            with _reporting(f"The backup {name} is complete, but older ones cannot be deleted"):
+                self._delete_superfluous(connection, repository, watch)
             return next(one for one in queries.listing(connection) if one.id == number)
+
+    def _failed(self, connection: Connection, number: int, problem: BaseException) -> BaseException:
+        """Record why a backup failed; returns the error to raise."""
+        if isinstance(problem, OSError):
+            problem = BackupsUnavailable(f"The backup in {self.folder} failed: {problem.strerror or problem}.")
+        reason = str(problem) if isinstance(problem, HoldfastError) else f"{type(problem).__name__}: {problem}"
+        with suppress(HoldfastError):
+            queries.fail(connection, number, reason or "It was interrupted.")
+        return problem
+
+    def check_there(self, connection: Connection, repository: Repository) -> None:
+        """Raise BackupsUnavailable if the store knows backups in the folder, and the folder has none of them: its disk is not mounted, and
+        what was written now would lie on another one.
+
+        Machines of a shared server may have folders of the same name, so theirs are not compared.
+        """
+        if self.shared:
+            return
+        known = queries.complete_in(connection, str(repository.folder))
+        if known and not any(os.path.lexists(place) for place in known):
+            raise BackupsUnavailable(away_sentence(repository.folder))
+
+    def _forget_missing(self, connection: Connection, repository: Repository) -> None:
+        """Record as deleted what the store knows and the folder does not have."""
+        for place in queries.complete_in(connection, str(repository.folder)):
+            if not os.path.lexists(place):
+                queries.mark_deleted(connection, place)
 
     def _parent(self, connection: Connection, repository: Repository, server: Server | None) -> StoredBackup:
         """The backup that an incremental one can begin at. Raises Refused."""
@@ -237,12 +276,15 @@ class BackupService:
     def _check_space(self, connection: Connection, new: Path, parent: StoredBackup | None) -> None:
         if parent is not None:
             return
-        needed, free = int(queries.database_size(connection) * _SPARE), shutil.disk_usage(new).free
+        needed, free = self._needed(connection), shutil.disk_usage(new).free
         if free < needed:
             raise Refused(
                 f"The disk of {new.parent} has {free >> 20:,} MB free, and a full backup takes about {needed >> 20:,} MB: free some "
                 "space, or set backup.folder to a folder on another disk."
             )
+
+    def _needed(self, connection: Connection) -> int:
+        return int(queries.database_size(connection) * _SPARE)
 
     def _copy_images(self, connection: Connection, repository: Repository, watch: Watch) -> str:
         """Copy the files of images that are not there yet; returns where they are."""
@@ -289,7 +331,7 @@ class BackupService:
 
     def delete(self, name: str, *, actor: str, dependents: bool = False) -> list[str]:
         """Delete a backup and, if asked, those that hang on it; returns their names. Raises NotFound, Refused if some hang on it."""
-        with queries.lock(self.database) as connection:
+        with queries.lock(self.database) as connection, _reporting(f"Nothing more was deleted in {self.folder}"):
             repository = self.repository()
             backup = repository.find(name)
             hanging = repository.dependents(backup)
@@ -366,24 +408,32 @@ class BackupService:
         return self.settings.daily and not self.shared
 
     def is_due(self, *, wanted: bool = False) -> bool:
-        """Whether the daily backup is due: none was begun since its time of day, or one is `wanted` that the log can continue; and none
-        failed a moment ago."""
+        """Whether the daily backup is due: none was begun since its time of day, or one is `wanted` that the log can continue, and there is
+        room for it; and none failed a moment ago."""
         with self.database.session() as connection:
             last, failed, now = queries.last_attempt(connection)
-        if failed is not None and now - failed < RETRY_AFTER and (last is None or failed > last):
+            needed = self._needed(connection) if wanted else 0
+        patience = RETRY_WANTED_AFTER if wanted else RETRY_AFTER
+        if failed is not None and now - failed < patience and (last is None or failed > last):
             return False
-        return wanted or last is None or last < last_time_of(self.settings.daily_at, now)
+        if last is None or last < last_time_of(self.settings.daily_at, now):
+            return True
+        with suppress(OSError):  # `make` says what is wrong with the folder
+            return wanted and shutil.disk_usage(self.folder).free >= needed
+        return wanted
 
     def make_daily(self, watch: Watch = silent) -> Backup:
         """Make the daily backup: incremental, and every so often a full one."""
-        found = [one for one in self.repository().backups() if one.kind != "dump"]
+        found: list[StoredBackup] = []
+        with suppress(OSError, UsageError):  # `make` says what is wrong with the folder
+            found = [one for one in self.repository().backups() if one.kind != "dump"]
         since_full = 0
         for one in reversed(found):
             since_full += 1
             if one.kind == "full":
                 break
         if found and since_full < self.settings.full_every and self.server() is not None:
-            with suppress(Refused, StoreError):
+            with suppress(Refused, StoreError):  # a full one may succeed; not where the folder cannot be used
                 return self.make(incremental=True, actor="schedule", watch=watch)
         return self.make(actor="schedule", watch=watch)
 
@@ -394,11 +444,28 @@ def copy_images(source: FolderImageStore, target: FolderImageStore, keys: list[s
     size = 0
     for key in keys:
         if not target.exists(key):
-            with suppress(NotFound):
+            with suppress(NotFound, ArchiveDamaged):
                 body = source.get(key)
                 target.put(sha256_of(key), key.rpartition(".")[2], body)
                 size += len(body)
     return size
+
+
+def away_sentence(folder: Path) -> str:
+    """What a person reads when the folder of backups has nothing of what the store knows to be there."""
+    return (
+        f"The folder of backups, {folder} (backup.folder), has none of the backups that the store knows there: mount its disk. If they are "
+        "gone for good, `holdfast backup --anew` begins anew."
+    )
+
+
+@contextmanager
+def _reporting(what: str) -> Iterator[None]:
+    """Turn an error of the file system into one of ours."""
+    try:
+        yield
+    except OSError as problem:
+        raise BackupsUnavailable(f"{what}: {problem.strerror or problem} ({problem.filename}).") from problem
 
 
 def last_time_of(at: str, now: datetime) -> datetime:

@@ -6,6 +6,7 @@ The rule: it never raises, and its causes name no address, since the result is p
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.alerts import queries as alerts
 from holdfast.db import migrate
 from holdfast.db.connection import Database
 from holdfast.errors import DiskFull, SchemaMismatch, StoreDiskFull, StoreError, StoreMoved
@@ -21,6 +22,10 @@ _CAUSES: Final = {
     ProblemKind.ARCHIVE: "the archive cannot be written",
     ProblemKind.IMAGES: "images cannot be stored",
     ProblemKind.DATABASE: "the database cannot be written",
+}
+_BACKUPS: Final = {
+    "backup": "The last backup failed.",
+    "log": "The log between backups is not copied, or was given up.",
 }
 NO_ANSWER: Final = [Part("database", works=False, cause="It does not answer in time."), _UNKNOWN]
 """The result while a check takes too long."""
@@ -53,12 +58,19 @@ def _database(database: Database) -> list[Part]:
                 cause = f"It is at revision {at}, this Holdfast needs {migrate.HEAD}."
                 return [Part("database", works=True), Part("schema", works=False, cause=cause)]
             paused = [one for one in stats.worker_problems(connection, silence=SILENCE) if one.pauses]
+            failed = [one.subject for one in alerts.failed_backups(connection)]
     except (StoreDiskFull, DiskFull):
         return [Part("database", works=False, cause="Its disk is full."), _UNKNOWN]
     except StoreError as problem:
         cause = f"It does not answer ({type(problem).__name__})."
         return [Part("database", works=False, cause=cause), _UNKNOWN]
-    return [Part("database", works=True), Part("schema", works=True), _crawl(paused)]
+    return [Part("database", works=True), Part("schema", works=True), _crawl(paused), _backups(failed)]
+
+
+def _backups(failed: Sequence[str]) -> Part:
+    """Whether the last backup succeeded, and the log between backups is kept. The kinds only: the messages name folders."""
+    causes = [cause for subject, cause in _BACKUPS.items() if subject in failed]
+    return Part("backups", works=not causes, cause=" ".join(causes) or None)
 
 
 def _crawl(paused: Sequence[WorkerProblem]) -> Part:

@@ -7,6 +7,7 @@ acknowledged, so that it ends with a reason instead of losing its domains one by
 """
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -118,3 +119,29 @@ class GenerationGuard(Guard):
     def number(self) -> int | None:
         """The generation of the first connection; None: there was none."""
         return self._known.number if self._known else None
+
+
+class GenerationWatch(Guard):
+    """Notes at each new connection whether the store is of another generation, for a process that goes on with it. Thread-safe.
+
+    A restored store is another server or database, so no connection outlives the change, and the first new one tells.
+    """
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        """`on_change` is called in the thread that connects, before the connection is used."""
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._known: Generation | None = None
+
+    def check(self, connection: psycopg.Connection) -> None:
+        """Call `on_change` if the generation differs from that of the last connection."""
+        try:
+            found = current(connection)
+        except psycopg.Error:
+            if connection.broken:
+                raise
+            return  # a database without the schema: whoever uses it will say so
+        with self._lock:
+            before, self._known = self._known, found
+        if before not in (None, found):
+            self._on_change()

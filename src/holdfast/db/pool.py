@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import psycopg
 from psycopg_pool import ConnectionPool, PoolTimeout, TooManyRequests
 
-from holdfast.db.connection import Database, first_line, move_refusal
+from holdfast.db.connection import Database, Guard, first_line, move_refusal
 from holdfast.errors import RolledBack, StoreError, StoreUnavailable
 
 _CONFLICTS: Final = (
@@ -52,6 +52,7 @@ class PooledDatabase(Database):
             conninfo=self.url,
             kwargs=self.connect_arguments(),
             name=self.application,
+            guard=self.guard,
         )
         object.__setattr__(self, "pool", pool)
 
@@ -155,7 +156,8 @@ class PooledDatabase(Database):
 class _Pool(ConnectionPool):
     """A LIFO pool: the connection returned last has a warm server process with most statements prepared."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, *, guard: Guard | None, **given: Any) -> None:
+        self._guard = guard
         super().__init__(configure=self._on_connected, reconnect_failed=lambda _: self._on_connect_failed(), **given)
         self.is_unavailable = False
         """The last connection attempt failed, so waiting is pointless. A request still triggers another attempt."""
@@ -164,6 +166,8 @@ class _Pool(ConnectionPool):
         self.is_unavailable = False
         connection.prepare_threshold = 2
         connection.prepared_max = _PREPARED_STATEMENTS
+        if self._guard is not None:
+            self._guard.check(connection)
 
     def _on_connect_failed(self) -> None:
         self.is_unavailable = True

@@ -41,7 +41,7 @@ class Health:
 class Part:
     """A part that the server needs."""
 
-    name: Literal["database", "schema", "redis", "disk", "crawl"]
+    name: Literal["database", "schema", "redis", "disk", "crawl", "backups"]
     """`disk`: the room on the volumes of the server's machine. `crawl`: whether workers may write what they fetch."""
     works: bool
     cause: str | None = None

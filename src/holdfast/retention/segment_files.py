@@ -29,13 +29,18 @@ class SegmentFiles:
     objects: SegmentStore | None = None
     """The object store (archive.store); None: there is none."""
 
-    def closed(self) -> dict[str, Path]:
-        """Return the segments in the archive of this machine that are not open, by name."""
+    def closed(self, folder: str | None = None) -> dict[str, Path]:
+        """Return the segments in the archive of this machine, or in one folder of it, that are not open, by name."""
+        place, pattern = (self.folder, f"*/*{SUFFIX}") if folder is None else (self.folder / folder, f"*{SUFFIX}")
         return {
             f"{path.parent.name}/{path.name}": path
-            for path in sorted(self.folder.glob(f"*/*{SUFFIX}"))
+            for path in sorted(place.glob(pattern))
             if path.is_file() and not path.is_symlink() and not mark_path(path).exists()
         }
+
+    def folders(self) -> list[str]:
+        """Return the folders of the archive of this machine, each of a worker."""
+        return sorted(path.name for path in self.folder.glob("*") if path.is_dir())
 
     def is_here(self, name: str) -> bool:
         """Whether the worker of a segment wrote on this machine."""

@@ -482,7 +482,8 @@ class RetentionService:
             if not archives.try_lock(connection):
                 raise UnderWay("Retention runs on this store; collect when it has ended.")
             try:
-                old = self._unneeded(connection, segments.named(connection), grace)
+                segments.keep_named(connection)
+                old = self._unneeded(connection, grace)
                 free = backups.deletable(connection, manifest.SEGMENT, list(old), dry_run=dry_run)
                 sizes = {name: one.size for name, one in old.items() if name in free}
                 for number, name in enumerate(() if dry_run else sizes, 1):
@@ -498,47 +499,57 @@ class RetentionService:
 
     def _old_segments(self, connection: Connection, kept: timedelta) -> "dict[str, _OldSegment]":
         """Return the segments that no page needs that is kept, and that are not archived yet, by name."""
-        needed = segments.needed(connection, kept) | set(manifest.archived_segments(connection))
-        return self._unneeded(connection, needed, kept)
+        segments.keep_needed(connection, kept)
+        return self._unneeded(connection, kept)
 
-    def _unneeded(self, connection: Connection, needed: set[str], age: timedelta) -> "dict[str, _OldSegment]":
-        """Return the segments of this machine, and those that any has uploaded, that are older than `age` and not needed, without those
-        that hold bodies of others."""
-        there = self._files.closed()
-        known = segments.in_manifest(connection) if self.objects is not None else {}
-        uploaded = {name: entry for name, entry in known.items() if entry.state is SegmentState.UPLOADED}
-        waiting = {name: entry for name, entry in known.items() if entry.state in _WAITING}
+    def _unneeded(self, connection: Connection, age: timedelta) -> "dict[str, _OldSegment]":
+        """Return the segments of this machine, and those that any has uploaded, that are older than `age`, are not noted to stay, and hold
+        no body of one that stays. Before: what stays is noted.
+
+        Folder by folder, each of a worker, since records refer to bodies of their own folder only; of each no more is in memory than what
+        may go, and what is on this machine.
+        """
+        before = datetime.now(UTC) - age
         began = {safe_name(name): at for name, at in segments.writers(connection).items()}
-        # What only another machine has cannot be read here; it may refer to a body of any segment of its worker's life.
-        unreadable = {
-            _folder(name) for name, entry in waiting.items() if name not in there and not _is_of(began, name, entry.at)
-        }
-        times = {name: entry.at for name, entry in uploaded.items()}
-        found = {name: _OldSegment(entry.size, entry) for name, entry in uploaded.items()}
-        for name, path in there.items():
-            try:
-                facts = path.stat()
-            except FileNotFoundError:  # uploaded and removed meanwhile
-                continue
-            times[name] = datetime.fromtimestamp(facts.st_mtime, UTC)
-            found[name] = _OldSegment(facts.st_size, known.get(name))
-        oldest = datetime.now(UTC) - age
-        old = {
-            name: one
-            for name, one in found.items()
-            if times[name] < oldest
-            and not _is_of(began, name, times[name])
-            and _folder(name) not in unreadable
-            and name not in needed
-            and name not in waiting
-        }
-        folders = {_folder(name) for name in old}
-        staying = [name for name in found if name not in old and _folder(name) in folders]
-        originals = segments.known_originals(connection, staying)
-        for name in staying:
-            for original in originals[name] if name in originals else self._originals(connection, name, found[name]):
-                old.pop(original, None)
+        here, found = set(self._files.folders()), dict[str, _OldSegment]()
+        look: _FolderLook | None = None
+        for folder, rows in segments.in_manifest(connection) if self.objects is not None else ():
+            if look is None or look.folder != folder:
+                found |= self._of_folder(connection, look)
+                look = _FolderLook(folder, self._files.closed(folder), before, began.get(folder))
+                here.discard(folder)
+            look.take(rows)
+        found |= self._of_folder(connection, look)
+        for folder in sorted(here):
+            found |= self._of_folder(
+                connection, _FolderLook(folder, self._files.closed(folder), before, began.get(folder))
+            )
+        return found
+
+    def _of_folder(self, connection: Connection, look: "_FolderLook | None") -> "dict[str, _OldSegment]":
+        """Return what may go of a folder. Before: it has all rows of the manifest."""
+        if look is None:
+            return {}
+        look.take_rest(segments.kept_of(connection, list(look.there)))
+        old = look.old
+        if not old:
+            return {}
+        for staying in self._staying(connection, look):
+            originals = segments.known_originals(connection, list(staying))
+            for name, one in staying.items():
+                known = originals.get(name)
+                for original in self._originals(connection, name, one) if known is None else known:
+                    old.pop(original, None)
+            if not old:
+                break
         return old
+
+    def _staying(self, connection: Connection, look: "_FolderLook") -> "Iterator[dict[str, _OldSegment]]":
+        """Yield, in chunks, the segments of a folder that can be read here and stay."""
+        if self.objects is not None:
+            for _, rows in segments.in_manifest(connection, look.folder):
+                yield {row.segment: one for row in rows if (one := look.readable(row)) and row.segment not in look.old}
+        yield {name: one for name in look.there if name not in look.old and (one := look.of_file(name, None))}
 
     def _originals(self, connection: Connection, name: str, one: "_OldSegment") -> set[str]:
         """Read and save to which segments records of a segment refer."""
@@ -556,6 +567,67 @@ class _OldSegment:
     size: int
     entry: segments.ManifestEntry | None
     """What the manifest of the object store says; None: nothing."""
+    at: datetime
+    """When the file was written; of one that is not here, when it was uploaded."""
+
+
+class _FolderLook:
+    """Which segments of one folder of the archive may go. Used once, by one thread."""
+
+    def __init__(self, folder: str, there: dict[str, Path], before: datetime, began: datetime | None) -> None:
+        """`there`: the closed files of this machine; `before`: what may go is older; `began`: since when the worker of the folder runs."""
+        self.folder = folder
+        self.there = there
+        """The files of this machine that the manifest did not name, so far."""
+        self.old: dict[str, _OldSegment] = {}
+        """What may go, unless a segment that stays holds records that refer to it."""
+        self._before = before
+        self._began = began
+        self._named: dict[str, Path] = {}
+        self._is_readable = True
+
+    def take(self, rows: Sequence[segments.ManifestRow]) -> None:
+        """Judge segments of the manifest."""
+        for row in rows:
+            if (path := self.there.pop(row.segment, None)) is not None:
+                self._named[row.segment] = path
+            if row.entry.state in _WAITING:
+                # What only another machine has cannot be read here; it may refer to a body of any segment of its worker's life.
+                self._is_readable &= self.readable(row) is not None or self._is_of_worker(row.entry.at)
+            elif not row.kept and (one := self.readable(row)) is not None and self._is_old(one):
+                self.old[row.segment] = one
+
+    def take_rest(self, kept: set[str]) -> None:
+        """Judge what is on this machine, and not in the manifest. `kept`: what of it stays."""
+        for name in self.there:
+            if name not in kept and (one := self.of_file(name, None)) is not None and self._is_old(one):
+                self.old[name] = one
+        if not self._is_readable:
+            self.old = {}
+
+    def readable(self, row: segments.ManifestRow) -> _OldSegment | None:
+        """A segment of the manifest that can be read here; None: another machine has it, or it is lost."""
+        if row.segment in self._named and (one := self.of_file(row.segment, row.entry)) is not None:
+            return one
+        return (
+            _OldSegment(row.entry.size, row.entry, row.entry.at) if row.entry.state is SegmentState.UPLOADED else None
+        )
+
+    def of_file(self, name: str, entry: segments.ManifestEntry | None) -> _OldSegment | None:
+        """A segment on this machine; None: it was uploaded and removed meanwhile."""
+        path = self._named[name] if name in self._named else self.there[name]
+        try:
+            facts = path.stat()
+        except FileNotFoundError:
+            return None
+        return _OldSegment(facts.st_size, entry, datetime.fromtimestamp(facts.st_mtime, UTC))
+
+    def _is_old(self, one: _OldSegment) -> bool:
+        return one.at < self._before and not self._is_of_worker(one.at)
+
+    def _is_of_worker(self, at: datetime) -> bool:
+        """Whether a segment of this time is of the present life of a worker that runs."""
+        return self._began is not None and at >= self._began
 
 
 _Work = Generator[None, None, None]
@@ -572,13 +644,3 @@ def machine() -> str:
 def _key(kind: str, archive_id: int, table: str, suffix: str) -> str:
     """The key of a file; known before it is written, so that it can be found after a kill."""
     return f"{kind}/{archive_id // 1000:06}/{archive_id:09}-{table}{suffix}"
-
-
-def _folder(segment: str) -> str:
-    return segment.partition("/")[0]
-
-
-def _is_of(began: dict[str, datetime], segment: str, at: datetime) -> bool:
-    """Whether a segment of this time is of the present life of a worker that runs."""
-    writer = began.get(_folder(segment))
-    return writer is not None and at >= writer

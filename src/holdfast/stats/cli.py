@@ -73,6 +73,7 @@ def _print(found: Overview) -> None:
         ("Database", format_bytes(found.database_bytes)),
     ]
     fields += _problems(found)
+    fields += [("Backups", sentence) for sentence in found.backups]
     fields += _activity(found)
     idle = not any(worker.alive for worker in found.workers)
     fields += [("Next" if not number else "", _due(due, found.now, idle)) for number, due in enumerate(found.due)]

@@ -216,6 +216,8 @@ class Overview:
     database_bytes: int
     disks: list[DiskSpace] = field(default_factory=list)
     """Volumes of the machine on which the command runs; what its workers report is in their activity."""
+    backups: list[str] = field(default_factory=list)
+    """What is wrong with backups, a sentence each."""
 
     @property
     def empty(self) -> bool:

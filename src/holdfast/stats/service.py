@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, TypeVar
 
+from holdfast.alerts import queries as alerts
 from holdfast.db import domains, operator_reports, stats
 from holdfast.db.connection import Database
 from holdfast.errors import UsageError
@@ -278,6 +279,7 @@ class StatsService:
                 stay_blocked=totals["stay_blocked"],
                 wakes=totals["wakes"],
                 database_bytes=totals["database_bytes"],
+                backups=[one.why for one in alerts.failed_backups(connection)],
             )
 
 

@@ -246,7 +246,9 @@ def test_ready_says_what_does_not_work(api: Api, connection: psycopg.Connection)
     assert api.anybody.get("/health").json() == alive
     assert api.anybody.get("/health/ready").json() == {
         "status": "ready",
-        "parts": [{"name": name, "works": True, "cause": None} for name in ("database", "schema", "crawl", "disk")],
+        "parts": [
+            {"name": name, "works": True, "cause": None} for name in ("database", "schema", "crawl", "backups", "disk")
+        ],
     }
     connection.execute("UPDATE schema_version SET version_num = '0001'")
     while (answer := api.anybody.get("/health/ready")).status_code == 200:

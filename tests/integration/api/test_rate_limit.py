@@ -116,7 +116,7 @@ def test_a_redis_that_is_away_costs_nobody_an_answer(database: Database, tmp_pat
         ready = client.get("/health/ready").json()
         assert ready["status"] == "ready"
         assert {part["name"]: part["works"] for part in ready["parts"]} == {
-            **dict.fromkeys(("database", "schema", "crawl", "disk"), True),
+            **dict.fromkeys(("database", "schema", "crawl", "backups", "disk"), True),
             "redis": False,
         }
 

@@ -59,7 +59,7 @@ def test_what_fails_is_an_alert_until_it_works(made: Bundled) -> None:
         assert list(rules.of_backups(connection)) == []
         number, _ = queries.begin(connection, kind="full", place="/gone/a-full", parent=None)
         queries.fail(connection, number, "The disk is full.")
-        queries.record_following(connection, since=None, until=None, problem="The log cannot be copied: no space.")
+        queries.record_problem(connection, "The log cannot be copied: no space.")
         (failed,) = list(rules.of_backups(connection))
         assert (failed.kind, failed.subject, failed.details) == (
             Kind.BACKUP_FAILED,
@@ -68,9 +68,9 @@ def test_what_fails_is_an_alert_until_it_works(made: Bundled) -> None:
         )
         connection.execute("UPDATE backup_following SET problem_since = problem_since - interval '2 minutes'")
         assert [one.subject for one in rules.of_backups(connection)] == ["backup", "log"]
-        queries.record_following(connection, since=None, until=datetime.now(UTC))
+        queries.record_following(connection, since=datetime.now(UTC), until=datetime.now(UTC))
         number, started = queries.begin(connection, kind="full", place="/gone/b-full", parent=None)
         queries.complete(connection, number, ended=started, size=1)
         assert list(rules.of_backups(connection)) == []
-        queries.record_following(connection, since=None, until=None, given_up="It was given up (backup.wal_limit).")
+        queries.record_given_up(connection, "It was given up (backup.wal_limit).")
         assert [one.subject for one in rules.of_backups(connection)] == ["log"]

@@ -2,6 +2,7 @@
 
 import os
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +20,7 @@ from holdfast.errors import ArchiveUnavailable
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.pages.service import PageService
 from holdfast.pages.source import SourceReader
+from holdfast.retention.queries import segments
 from holdfast.segments.service import upload_now
 from holdfast.settings import Archive
 from tests.support.aged import JobStore, Kept, crawl_site, end_job, let_pass
@@ -286,6 +288,30 @@ def test_gc_deletes_objects_that_nothing_names(machines: Machines) -> None:
     assert machines.two.service().collect_segments(DAY).files == 2
     assert [machines.objects.size(name) for name in old] == [None, None]
     assert machines.states() == dict.fromkeys(sorted(names - old), "uploaded")
+
+
+def test_the_manifest_is_read_in_pieces(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders that go over several pieces, and a folder of many segments that stay: what is in memory does not grow with it."""
+    names, old = machines.names, machines.old
+    machines.upload(machines.one, keep_local=False)
+    pass_days(machines)
+    connection = machines.store.connection
+    connection.execute("DELETE FROM page_versions WHERE job_id = %s", (machines.shop.job_id,))
+    connection.execute("DELETE FROM crawled_pages WHERE job_id = %s", (machines.shop.job_id,))
+    monkeypatch.setattr(segments, "CHUNK", 1)
+    assert machines.two.service().collect_segments(DAY, dry_run=True).files == 2
+    connection.execute(
+        "INSERT INTO archive_segments (segment, machine_id, state, bytes, sha256, uploaded_at) SELECT 'w-many/' || n || '.warc.gz', "
+        "(SELECT min(id) FROM archive_machines), 'uploaded', 1, sha256(n::text::bytea), now() FROM generate_series(1, 30000) n"
+    )
+    monkeypatch.setattr(segments, "CHUNK", 500)
+    tracemalloc.start()
+    try:
+        assert machines.two.service().collect_segments(DAY).files == 2
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+    assert machines.stored() == names - old
 
 
 def test_a_lost_segment_that_was_archived_is_lost_no_more(machines: Machines) -> None:

@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast import factories
+from holdfast.alerts.records import Alert, Kind
+from holdfast.alerts.rules import Rules
+from holdfast.alerts.sentences import describe
+from holdfast.alerts.service import AlertService
 from holdfast.archive.segment_store import open_segment_store
 from holdfast.errors import SegmentMissing
 from holdfast.model.fetch_types import ArchiveRef
@@ -235,6 +239,11 @@ def test_without_the_object_store_a_crawl_goes_on_until_too_much_waits(
                 (known,) = answer(one, capsys, "segments")
                 assert "no connection (archive.endpoint)" in known["problem"]
                 assert known["waiting_bytes"] > 40_000
+                assert alerts_of_uploads(crawls) == [], "for less than five minutes"
+                crawls.connection.execute("UPDATE archive_machines SET problem_since = now() - interval '6 minutes'")
+                (alert,) = alerts_of_uploads(crawls)
+                assert (alert.subject, alert.value >= 360, alert.details["bytes"] > 40_000) == ("m1", True, True)
+                assert "no connection (archive.endpoint)" in describe(alert).cause
                 assert program.lives
                 objects.start()
                 assert program.end().code == 0
@@ -246,6 +255,16 @@ def test_without_the_object_store_a_crawl_goes_on_until_too_much_waits(
     assert set(states(crawls, "m1")) == {"uploaded"}
     assert answer(one, capsys, "segments")[0]["problem"] is None
     assert answer(one, capsys, "verify", "--uploaded")["ok"]
+    assert len(alerts_of_uploads(crawls)) == 1, "it may come back"
+    crawls.connection.execute("UPDATE alerts SET last_seen_at = now() - interval '31 seconds'")
+    assert alerts_of_uploads(crawls) == []
+
+
+def alerts_of_uploads(crawls: Crawls) -> list[Alert]:
+    """Those that fire after a look of the rules."""
+    crawls.connection.execute("UPDATE duties SET done_at = '-infinity'")
+    Rules().look(crawls.connection)
+    return [one for one in AlertService(crawls.database).list(active=True) if one.kind == Kind.UPLOADS_FAIL]
 
 
 def test_an_open_segment_is_uploaded_by_its_age_while_its_worker_waits(crawls: Crawls) -> None:

@@ -65,12 +65,16 @@ def test_backups_and_what_is_wrong_with_them(api: Api, rita: Browser) -> None:
     with api.services.database.session() as connection:
         number, _ = queries.begin(connection, kind="full", place="/b/20311224T180000Z-full", parent=None)
         queries.complete(connection, number, ended=moment, size=1_500_000)
-        queries.record_following(connection, since=moment, until=moment, given_up="It was <b>given up</b>.")
+        queries.record_following(connection, since=moment, until=moment)
+        queries.record_problem(connection, "It is <b>not copied</b>.")
     page = rita.get("/storage")
     assert "20311224T180000Z-full complete" in page.words
     assert "1.5 MB" in page.words
-    assert "It was <b>given up</b>." in page.words
+    assert "It is <b>not copied</b>." in page.words
     found = api.services.backups.report()
     assert [(one.name, one.bytes) for one in found.backups] == [("20311224T180000Z-full", 1_500_000)]
     assert found.following is not None
     assert found.following.restorable_since == moment
+    with api.services.database.session() as connection:
+        queries.record_given_up(connection, "It was <b>given up</b>.")
+    assert "It was <b>given up</b>." in rita.get("/storage").words

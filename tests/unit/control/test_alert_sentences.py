@@ -48,6 +48,14 @@ WORDS = {
         "The log between backups is not kept: The log cannot be copied: no space.",
         "backup.folder",
     ),
+    Kind.UPLOADS_FAIL: (
+        alert(Kind.UPLOADS_FAIL, 400, "m1", why="The archive cannot be reached: no connection.", bytes=40_960),
+        (
+            "Machine m1 has uploaded nothing of its archive for 6 min 40 s: The archive cannot be reached: no connection. "
+            "40,960 bytes of its archive are on its own disk only."
+        ),
+        "archive.max_waiting",
+    ),
     Kind.PROXIES_FAIL: (
         alert(Kind.PROXIES_FAIL, 0.4, "shop.example", requests=100, refused=30, failed=10),
         "40% of the requests through the proxies of shop.example fail: of 100 requests the site refused 30, and 10 failed in the proxy.",

@@ -17,7 +17,7 @@ from holdfast.cli import command_context, output
 from holdfast.cli.command_context import CommandContext, Interrupted, actor, say
 from holdfast.cli.help import Command, CommandGroup
 from holdfast.cli.output import format_bytes, pluralize, safe
-from holdfast.errors import StoreError, UsageError
+from holdfast.errors import BackupsUnavailable, HoldfastError, StoreError, UsageError
 from holdfast.workers.cli import Yes
 
 if TYPE_CHECKING:
@@ -57,6 +57,12 @@ def backup(
     with_keys: Annotated[
         bool, typer.Option("--with-keys", help="Also copy the keys of stored secrets; keep such a backup closed.")
     ] = False,
+    anew: Annotated[
+        bool,
+        typer.Option(
+            "--anew", help="The backups that were in backup.folder are gone for good: forget them, and begin anew."
+        ),
+    ] = False,
     as_json: output.Json = False,
 ) -> None:
     """Make a backup of the database, the archive and the images; crawls go on meanwhile.
@@ -78,7 +84,9 @@ def backup(
     context.require_local("`holdfast backup`", _WHY_LOCAL)
     service = _service(context)
     with _progress("Making a backup") as watch:
-        made = service.make(incremental=incremental, dump=dump, with_keys=with_keys, actor=actor(), watch=watch)
+        made = service.make(
+            incremental=incremental, dump=dump, with_keys=with_keys, anew=anew, actor=actor(), watch=watch
+        )
     if as_json:
         output.print_json(made)
         return
@@ -226,29 +234,49 @@ def follow(ctx: typer.Context) -> None:
         stop.set()
 
     before = {number: signal.signal(number, stopped) for number in (signal.SIGINT, signal.SIGTERM)}
-    said = False
-
-    def on_tick(reached: "Follow | None", needs_backup: bool) -> None:
-        nonlocal said
-        if needs_backup and reached is not None:
-            say("Making a backup that the log can continue …")
-            say(f"{service.make(actor=actor()).name} is complete.")
-        elif reached is not None and not said:
-            said = True
-            say(f"Every second from {output.format_time(reached.until)} UTC on can be restored. Ctrl-C stops.")
-
+    report = _FollowReport(service)
+    service.repository()  # a folder of another user is no matter of trying again
     try:
         with factories.server_watchdog(context.settings, say):
             while not stop.is_set():
                 try:
-                    follower.follow(service, stop.is_set, stop.wait, on_tick)
-                except (StoreError, OSError) as problem:
-                    say(f"{problem} It is tried again.")
+                    follower.follow(service, stop.is_set, stop.wait, report.on_tick)
+                except (StoreError, BackupsUnavailable) as why:
+                    report.tell(why)
                     stop.wait(RETRY_SECONDS)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     raise Interrupted
+
+
+class _FollowReport:
+    """What `backup follow` says, each thing once, and the backup that it makes first."""
+
+    def __init__(self, service: "BackupService") -> None:
+        self._service = service
+        self._said = ""
+
+    def on_tick(self, reached: "Follow | None", needs_backup: bool) -> None:
+        """Make a backup if there is none that the log can continue; say from when on seconds can be restored."""
+        if reached is None:
+            return
+        if not needs_backup:
+            if self._said != "follows":
+                self._said = "follows"
+                say(f"Every second from {output.format_time(reached.until)} UTC on can be restored. Ctrl-C stops.")
+        elif self._service.is_due(wanted=True):  # not where one failed a moment ago
+            say("Making a backup that the log can continue …")
+            try:
+                say(f"{self._service.make(actor=actor()).name} is complete.")
+            except HoldfastError as why:
+                self.tell(why)
+
+    def tell(self, why: HoldfastError) -> None:
+        """Say what is wrong."""
+        if self._said != str(why):
+            self._said = str(why)
+            say(f"{why} It is tried again.")
 
 
 def plan_of(

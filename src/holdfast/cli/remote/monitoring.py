@@ -60,6 +60,9 @@ class RemoteStats:
             stay_blocked=outlook.stay_blocked,
             wakes=outlook.wakes,
             database_bytes=outlook.database_bytes,
+            backups=[
+                str(one.details.get("why")) for one in self.client.alerts(active=True) if one.kind == "backup_failed"
+            ],
         )
 
 

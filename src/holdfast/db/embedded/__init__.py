@@ -113,7 +113,8 @@ def find(data: Path) -> Server | None:
 def stop(data: Path, say: Say = _silent, timeout: float = 60.0) -> bool:
     """Stop the server of `data` and close its connections. False if it did not run.
 
-    After: no server of `data` runs, everything committed is on disk, and no watchdog restarts it.
+    After: no server of `data` runs, everything committed is on disk, and no watchdog restarts it. On a disk without one free byte, that the
+    last is so may be impossible to note; then `say` gets it.
     """
     data = layout.resolve_owned(data)
     with errors.translate_os_errors(data):
@@ -121,13 +122,39 @@ def stop(data: Path, say: Say = _silent, timeout: float = 60.0) -> bool:
         if not cluster.is_dir():
             return False
         with safe_files.locked(layout.lock_file(data), _lock_wait_notice(data, say)):
-            owner = data.stat()
-            safe_files.write(layout.stopped_file(data), "`holdfast db stop`\n", uid=owner.st_uid, gid=owner.st_gid)
+            noted = _note_stop(data)
             found = process.read_pid_file(cluster)
-            if found is None or not process.is_alive(cluster, found.pid):
-                return False
-            process.terminate(cluster, found.pid, timeout, say)
-            return True
+            runs = found is not None and process.is_alive(cluster, found.pid)
+            if found is not None and runs:
+                process.terminate(cluster, found.pid, timeout, say)
+            if not noted and not _note_stop(data):  # it has given up some bytes
+                say(
+                    f"The disk that holds {data} has no room to note that the server was stopped: `serve`, workers and crawls that run "
+                    "there start it again. Make room, and stop it again."
+                )
+            return runs
+
+
+def _note_stop(data: Path) -> bool:
+    """Note that an operator has stopped the server; returns False on a disk without a byte for it."""
+    marker, owner = layout.stopped_file(data), data.stat()
+    try:
+        safe_files.write(marker, "`holdfast db stop`\n", uid=owner.st_uid, gid=owner.st_gid)
+    except OSError as problem:
+        if not errors.is_full(problem):
+            raise
+        try:  # that it is there is enough, and an empty file may need no block
+            fd = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as still:
+            if not errors.is_full(still):
+                raise
+            return False
+        try:
+            if os.geteuid() != owner.st_uid:
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+        finally:
+            os.close(fd)
+    return True
 
 
 def _lock_wait_notice(data: Path, say: Say) -> SlowWaitNotice:

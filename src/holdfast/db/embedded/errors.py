@@ -34,6 +34,11 @@ def user_name(uid: int) -> str:
         return f"id {uid}"
 
 
+def is_full(error: OSError) -> bool:
+    """Whether a disk had no room, or a quota was used up."""
+    return error.errno in _DISK_FULL
+
+
 def full_disk(where: Path) -> DiskFull:
     return DiskFull(
         f"The disk that holds {where} is full, so PostgreSQL cannot run there: "
@@ -52,7 +57,7 @@ def translate_os_errors(where: Path) -> Iterator[None]:
 
 def _error_of(error: OSError, where: Path) -> EmbeddedServerError:
     spot = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else where
-    if error.errno in _DISK_FULL:
+    if is_full(error):
         return full_disk(where)
     if error.errno in _FORBIDDEN:
         return EmbeddedServerError(

@@ -1,11 +1,13 @@
-"""SQL of the step of retention that moves files of the WARC archive.
+"""SQL of the steps that move and delete files of the WARC archive.
 
 The rule: a segment stays while a page of a live job, a page of a job that ended lately, a task or a record of such a segment needs it. Its
 file stays while a kept backup may name it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import psycopg
@@ -22,7 +24,7 @@ SELECT archive_segment FROM crawled_pages WHERE archive_segment IS NOT NULL AND 
 UNION SELECT archive_segment FROM page_versions WHERE archive_segment IS NOT NULL AND job_id NOT IN (SELECT id FROM ended)
 UNION SELECT archive_segment FROM page_parses WHERE job_id NOT IN (SELECT id FROM ended)
 UNION SELECT archive_segment FROM crawl_tasks WHERE archive_segment IS NOT NULL
-UNION SELECT source FROM archives WHERE kind = 'segment' AND kept_until > clock_timestamp()
+UNION SELECT source FROM archives WHERE kind = 'segment' AND (kept_until > clock_timestamp() OR state = 'complete')
 """
 _NAMED: Final = """
 SELECT archive_segment FROM crawled_pages WHERE archive_segment IS NOT NULL
@@ -53,8 +55,23 @@ SELECT a.source FROM archives a WHERE a.kind = 'segment' AND a.state = 'complete
 AND a.source = ANY(%(segments)s) AND NOT EXISTS (
     SELECT FROM archives k WHERE k.kind = 'segment' AND k.source = a.source AND k.kept_until > clock_timestamp())
 """
-_MANIFEST: Final = "SELECT segment, state, COALESCE(uploaded_at, opened_at), bytes, sha256 FROM archive_segments"
+_KEEP: Final = """
+CREATE TEMPORARY TABLE IF NOT EXISTS kept_segments (segment text PRIMARY KEY);
+TRUNCATE kept_segments
+"""
+_KEPT: Final = "SELECT segment FROM kept_segments WHERE segment = ANY(%(segments)s)"
+# An order by folder: what belongs together comes together, whatever the collation says of the slash.
+_MANIFEST: Final = """
+SELECT split_part(m.segment, '/', 1), m.segment, m.state, COALESCE(m.uploaded_at, m.opened_at), COALESCE(m.bytes, 0),
+       COALESCE(m.sha256, ''), k.segment IS NOT NULL
+FROM archive_segments m LEFT JOIN kept_segments k ON k.segment = m.segment
+WHERE %(folder)s::text IS NULL OR split_part(m.segment, '/', 1) = %(folder)s ORDER BY 1, 2
+"""
 _FORGET: Final = "DELETE FROM archive_segments WHERE segment = %(segment)s"
+
+
+CHUNK: Final = 1_000
+"""Rows of the manifest that are read at once."""
 
 
 class ManifestEntry(NamedTuple):
@@ -67,18 +84,37 @@ class ManifestEntry(NamedTuple):
     sha256: bytes
 
 
-def needed(connection: psycopg.Connection, kept: timedelta) -> set[str]:
-    """Return the segments that pages, versions and tasks need that are not older than `kept`."""
-    with connection.transaction():
-        connection.execute("SET LOCAL work_mem = '64MB'")
-        return {row[0] for row in connection.execute(_NEEDED, {"kept": kept})}
+class ManifestRow(NamedTuple):
+    """A row of the manifest, and whether the segment stays."""
+
+    segment: str
+    entry: ManifestEntry
+    kept: bool
 
 
-def named(connection: psycopg.Connection) -> set[str]:
-    """Return the segments that any page, version or task names, and those that retention will delete."""
+def keep_needed(connection: psycopg.Connection, kept: timedelta) -> None:
+    """Note which segments stay: those that pages, versions and tasks need that are not older than `kept`, and archived ones.
+
+    They are a temporary table of this session: there may be millions.
+    """
+    _keep(connection, _NEEDED, {"kept": kept})
+
+
+def keep_named(connection: psycopg.Connection) -> None:
+    """Note, likewise, those that any page, version or task names, and those that retention will delete."""
+    _keep(connection, _NAMED, {})
+
+
+def _keep(connection: psycopg.Connection, query: str, values: Mapping[str, object]) -> None:
     with connection.transaction():
         connection.execute("SET LOCAL work_mem = '64MB'")
-        return {row[0] for row in connection.execute(_NAMED)}
+        connection.execute(_KEEP)
+        connection.execute(f"INSERT INTO kept_segments {query}".encode(), values)
+
+
+def kept_of(connection: psycopg.Connection, segments: Sequence[str]) -> set[str]:
+    """Return which of these segments were noted."""
+    return {row[0] for row in connection.execute(_KEPT, {"segments": list(segments)})}
 
 
 def writers(connection: psycopg.Connection) -> dict[str, datetime]:
@@ -106,12 +142,14 @@ def to_delete(connection: psycopg.Connection) -> dict[str, tuple[int, datetime]]
     return {source: (archive, at) for source, archive, at in connection.execute(_ARCHIVED).fetchall()}
 
 
-def in_manifest(connection: psycopg.Connection) -> dict[str, ManifestEntry]:
-    """Return all segments in the manifest of the object store, by name."""
-    rows = connection.execute(_MANIFEST)
-    return {
-        name: ManifestEntry(SegmentState(state), at, size or 0, sha256 or b"") for name, state, at, size, sha256 in rows
-    }
+def in_manifest(connection: psycopg.Connection, folder: str | None = None) -> Iterator[tuple[str, list[ManifestRow]]]:
+    """Yield the manifest of the object store, a chunk of a folder at a time, all chunks of a folder one after the other. Before: what stays
+    is noted. No transaction is open meanwhile."""
+    with connection.cursor(f"manifest_{folder is None}", withhold=True) as cursor:
+        cursor.execute(_MANIFEST, {"folder": folder})
+        while rows := cursor.fetchmany(CHUNK):
+            for name, of_it in groupby(rows, key=itemgetter(0)):
+                yield name, [ManifestRow(r[1], ManifestEntry(SegmentState(r[2]), *r[3:6]), r[6]) for r in of_it]
 
 
 def deleted_elsewhere(connection: psycopg.Connection, segments: Sequence[str]) -> list[str]:
