@@ -4,7 +4,6 @@ The rule: what the first quarter of the time needs (caches, compiled code) does 
 """
 
 import re
-import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from holdfast.testing.torture.fault_run import OnProgress
 from holdfast.testing.torture.sandbox import Sandbox
 from tests.browser import chromium
 from tests.prove.api_server import Served, wait_for
+from tests.prove.growth import growth
 from tests.prove.ledger import Entry
 from tests.support import figures
 from tests.support.factories import Store
@@ -61,7 +61,7 @@ def soak(minutes: int, sandbox: Sandbox, on_progress: OnProgress) -> Entry:
                     samples.setdefault(f"{path} {name}", []).append(value)
             samples.setdefault("server rss", []).append(psutil.Process(front).memory_info().rss)
             on_progress(", ".join(f"{name} {values[-1]:,}" for name, values in samples.items()))
-        violations += [f"after {moving.changes} changes, {fault}" for fault in growth(samples)]
+        violations += [f"after {moving.changes} changes, {fault}" for fault in growth(samples, LIMITS)]
     return {
         "planned": minutes,
         "landed": len(samples["server rss"]),
@@ -71,17 +71,6 @@ def soak(minutes: int, sandbox: Sandbox, on_progress: OnProgress) -> Entry:
         "samples": samples,
         "violations": violations,
     }
-
-
-def growth(samples: dict[str, list[int]]) -> Iterator[str]:
-    """What has more in the last quarter of its samples than the second quarter and its limit allow."""
-    for name, values in samples.items():
-        quarter = max(1, len(values) // 4)
-        before = statistics.median(values[quarter : 2 * quarter] or values[:quarter])
-        after = statistics.median(values[-quarter:])
-        times, more = LIMITS[name.rpartition(" ")[2]]
-        if after > before * times + more:
-            yield f"{name} grew from {before:,.0f} to {after:,.0f}"
 
 
 class _Moving:

@@ -11,10 +11,9 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -32,6 +31,7 @@ from holdfast.testing.torture.fault_run import OnProgress
 from holdfast.testing.torture.process import PROGRAM, environment, kill_server, send
 from holdfast.testing.torture.sandbox import Sandbox
 from tests.prove.api_server import Served
+from tests.prove.growth import growth
 from tests.prove.ledger import Entry
 
 EXIT_DATABASE: Final = 3
@@ -75,12 +75,14 @@ LIMITS: Final = {
     "bytes": (1.05, 20_000_000),
 }
 """How much the last quarter may have of what the second had: this many times as much, and this much more."""
-KEPT: Final = ("log bytes", "archived bytes")
-"""What grows because it is to be kept: the log until its week is over, and what retention has archived. It may grow with the pages."""
-_SIZES: Final = """
+KEPT: Final = ("log bytes", "archived bytes", "pages")
+"""What grows because it is to be kept longer than the soak lasts: the log until its week is over, histories and deletions for days, and
+what retention has archived. It may grow with the pages."""
+_KEPT_TABLES: Final = ("claim_log", "domain_transitions", "document_deletions", "events", "stats_minute")
+_SIZES: Final = f"""
 SELECT pg_database_size(current_database()),
        (SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits WHERE inhparent = 'crawl_log'::regclass)
-       + pg_total_relation_size('claim_log') + pg_total_relation_size('domain_transitions') + pg_total_relation_size('stats_minute'),
+       + {" + ".join(f"pg_total_relation_size('{table}')" for table in _KEPT_TABLES)},
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
        (SELECT count(*) FROM crawl_log)
 """
@@ -141,7 +143,8 @@ def soak(minutes: int, on_progress: OnProgress, folder: Path = FOLDER) -> Entry:
             _Soak(minutes, store, sites, served, progress, on_progress).run()
         if not progress.violations:
             _restore(store, progress, on_progress)
-    progress.violations += growth(progress.samples)
+    judged = {name: values for name, values in progress.samples.items() if name not in KEPT}
+    progress.violations += growth(judged, LIMITS)
     entry = _entry(minutes, progress)
     if not progress.violations:
         shutil.rmtree(folder, ignore_errors=True)
@@ -363,19 +366,6 @@ def _restore(store: _Store, progress: Progress, on_progress: OnProgress) -> None
     with suppress(Exception):
         embedded.stop(into)
     shutil.rmtree(into, ignore_errors=True)
-
-
-def growth(samples: dict[str, list[int]]) -> Iterator[str]:
-    """What has more in the last quarter of its samples than the second quarter and its limit allow."""
-    for name, values in samples.items():
-        if name in KEPT or name == "pages":
-            continue
-        quarter = max(1, len(values) // 4)
-        before = statistics.median(values[quarter : 2 * quarter] or values[:quarter])
-        after = statistics.median(values[-quarter:])
-        times, more = LIMITS[name.rpartition(" ")[2]]
-        if after > before * times + more:
-            yield f"{name} grew from {before:,.0f} to {after:,.0f}"
 
 
 def _entry(minutes: int, progress: Progress) -> Entry:
