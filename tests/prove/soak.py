@@ -44,14 +44,15 @@ DELAY: Final = 1.0
 WORKERS: Final = 8
 MINUTE: Final = 60.0
 VERIFY_EVERY: Final = 10
-BACKUP_EVERY: Final = 10
-FULL_EVERY: Final = 4
-"""Every so many backups one is full."""
+BACKUP_EVERY: Final = 5
+FULL_EVERY: Final = 2
+"""Every so many backups one is full, so that what hangs on the kept ones is of twenty minutes at most: it is disk, too."""
 PATIENCE: Final = 300.0
 SETTINGS: Final = {
     "retention.schedule": "5m",
     "backup.daily": "true",
-    "backup.keep": "3",
+    "backup.keep": "2",
+    "archive.segment_bytes": "8000000",
 } | dict.fromkeys(
     (
         f"retention.{what}"
@@ -173,8 +174,9 @@ class _Soak:
         """Crawl, kill and measure until the time is over, and let the last crawl end."""
         progress = self._progress
         self._next_crawl()
+        until = time.monotonic()
         while progress.minutes < self._minutes:
-            until = time.monotonic() + MINUTE
+            until += MINUTE
             landed = self._kill(progress.minutes + 1)
             while time.monotonic() < until:
                 time.sleep(2)
@@ -234,7 +236,7 @@ class _Soak:
     def _start_programs(self, minute: int) -> None:
         if minute % VERIFY_EVERY == 0 and self._verify is None:
             self._verify = self._start("verify", "--json", name="verify")
-        if minute % BACKUP_EVERY == BACKUP_EVERY // 2 and self._backup is None:
+        if minute % BACKUP_EVERY == 2 and self._backup is None:
             full = self._progress.backups % FULL_EVERY == 0
             self._backup = self._start("backup", *() if full else ("--incremental",), name="backup")
 
