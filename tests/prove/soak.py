@@ -290,9 +290,10 @@ class _Soak:
 
     def _kill(self, minute: int) -> str:
         """One process; which, is said: a worker, the database server, or the front (API, dashboard, background with retention and the
-        follower). The oldest worker lives on, so that its memory can be seen to grow."""
+        follower). The oldest worker lives on, and so does the front after the first quarter, so that their memory can be seen to grow."""
         dice = random.Random(minute)
-        kind = "front" if minute % 30 == 5 else "database" if minute % 10 == 0 else "worker"
+        front = minute % 10 == 5 and minute <= self._minutes // 4
+        kind = "front" if front else "database" if minute % 10 == 0 else "worker"
         if kind == "database":
             kill_server(self._store.server().pid)
         elif kind == "front":
