@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,16 +32,6 @@ SETTINGS: Final = {
     "domains.crawl_delay": "0.05s",
     "worker.idle": "0.2s",
 }
-_FORGETS: Final = """
-import sys
-from holdfast.cli.app import run
-from holdfast.db import answers
-answers.reserve = lambda connection, **given: None
-answers.keep = lambda connection, **given: None
-sys.exit(run(sys.argv[1:]))
-"""
-FORGETFUL: Final = (sys.executable, "-c", _FORGETS)
-"""The program without its memory of answers, to show that the proofs would notice."""
 
 
 def answers(client: httpx.Client) -> bool:
