@@ -13,9 +13,8 @@ from holdfast import factories, failpoints
 from holdfast.accounts.service import FIRST, AccountService
 from holdfast.cli import command_context, output
 from holdfast.cli.command_context import EXIT_INTERRUPTED, Interrupted, say
-from holdfast.cli.crawl import available_cores
 from holdfast.cli.help import Command
-from holdfast.cli.processes import holdfast_command, keep_server_running, run_until_stopped
+from holdfast.cli.processes import available_cores, holdfast_command, keep_server_running, run_until_stopped
 from holdfast.control import database_admin
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.errors import HoldfastError, UsageError
