@@ -1,6 +1,6 @@
 """`holdfast operations`: long work that the API started: what waits, runs, has ended or failed; one of them with its result."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,7 +22,10 @@ app = typer.Typer(cls=CommandGroup, invoke_without_command=True)
 @app.callback()
 def operations(
     ctx: typer.Context,
-    state: Annotated[OperationState | None, typer.Option("--state", help="Only those in this state.")] = None,
+    state: Annotated[
+        OperationState | None,
+        typer.Option("--state", metavar="STATE", help="Only waiting, running, done or failed ones."),
+    ] = None,
     before: option_types.Before = None,
     limit: option_types.Limit = 50,
     as_json: output.Json = False,
@@ -96,6 +99,10 @@ def show(
     if found.problem is not None:
         facts.append(("Problem", found.problem))
     output.print_fields(facts)
+    for name, rows in (found.result or {}).items():
+        if _is_table(rows):
+            output.print_line()
+            _print_rows(name, rows)
     if found.state == "waiting":
         command_context.say("It waits for a background process: `holdfast serve` or `holdfast background`.")
 
@@ -115,12 +122,26 @@ def _note(one: Operation) -> str:
 
 
 def _values(values: Mapping[str, Any]) -> str:
-    """Named values in one line. Of a list or an object only the length: `--json` has all of it."""
+    """Named values in one line, without tables."""
     return ", ".join(
         f"{name.replace('_', ' ')} {_value(value)}"
         for name, value in values.items()
-        if value is not None and value not in ([], {})
+        if value is not None and value not in ([], {}) and not _is_table(value)
     )
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and value != [] and all(isinstance(row, dict) for row in value)
+
+
+def _print_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of a result, without what is nested in it: `--json` has that."""
+    columns = [key for key in rows[0] if not any(isinstance(row.get(key), list | dict) for row in rows)]
+    right = [key for key in columns if isinstance(rows[0][key], int | float)]
+    cells = [["-" if row.get(key) is None else _value(row[key]) for key in columns] for row in rows]
+    output.print_line(f"{name.replace('_', ' ').capitalize()}:")
+    titles = {key: key.replace("_", " ").upper() for key in columns}
+    output.print_table(list(titles.values()), cells, right=" ".join(titles[key] for key in right))
 
 
 def _value(value: object) -> str:
@@ -128,6 +149,8 @@ def _value(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, list) and not any(isinstance(one, list | dict) for one in value):
+        return " ".join(map(str, value))
     if isinstance(value, list | dict):
         return f"({pluralize(len(value), 'item')}, listed by --json)"
     return str(value)

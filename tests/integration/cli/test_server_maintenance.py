@@ -205,8 +205,23 @@ def test_operations_are_listed_and_shown(both: Both, store: Store) -> None:
     done = both.same("operations", "show", str(failed["id"] - 2))
     assert (done["state"], done["result"]["dry_run"]) == ("done", True)
     assert re.search(r"^Result +.*dry run yes", both.shown("operations", "show", str(done["id"])), re.MULTILINE)
+    store.connection.execute(
+        """UPDATE operations SET state = 'done', attempts = 1, started_at = now(), ended_at = now(),
+           result = '{"ok": false, "checks": [{"check": "I1", "faults": 1200, "rows": [{}]}]}'
+           WHERE kind = 'verify'"""
+    )
+    lines = both.shown("operations", "show", str(failed["id"] - 1)).splitlines()
+    assert re.split(r"  +", lines[6]) == ["Result", "ok no"]
+    assert [re.split(r"  +", line) for line in lines[8:]] == [
+        ["Checks:"],
+        ["CHECK", "FAULTS"],
+        ["─" * 13],
+        ["I1", "1,200"],
+    ]
     both.refused("operations", "show", "999")
-    assert "'lost' is not one of" in both.near("operations", "--state", "lost").refused(2)
+    assert "'lost' is not one of 'waiting', 'running', 'done', 'failed'" in both.near(
+        "operations", "--state", "lost"
+    ).refused(2)
 
 
 def test_a_queue_without_a_background_is_named(both: Both, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
