@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.db.connection import Connection, Database
+from holdfast.db.embedded import layout
 from holdfast.stats.service import Cached
 from holdfast.storage import queries
 from holdfast.storage.records import FolderSize, StorageReport, VolumeSize
 from holdfast.telemetry.disk_space import DiskWatch
 
 FOLDERS: Final = ("archive", "images", "retention", "logs")
+"""Folders in the data folder."""
 _ALWAYS: Final = frozenset({"archive", "logs"})
 """Folders that every crawl makes."""
 MAX_FILES: Final = 20_000
@@ -41,13 +43,18 @@ class StorageService:
         cluster: Path | None,
         disks: DiskWatch | None = None,
         *,
+        backups: Path | None = None,
         fresh_for: float = FRESH_FOR,
     ) -> None:
         """`data`: the data folder of this machine. `cluster`: the folder of the bundled server; None: the database is elsewhere.
-        `disks`: judges the room that is left."""
+        `disks`: judges the room that is left. `backups`: the folder of backups, which may be on another disk."""
         self._disks = disks
         self._database = database
-        self._data = data
+        self._places = {name: data / name for name in FOLDERS}
+        if backups is not None:
+            self._places["backups"] = backups
+        if cluster is not None:
+            self._places["database log"] = layout.cluster_in(cluster) / "pg_wal"
         self._cluster = cluster
         self._report = Cached(self._look, seconds=fresh_for)
         self._measured: date | None = None
@@ -82,10 +89,9 @@ class StorageService:
         return True
 
     def _folders(self, notes: list[str]) -> Iterator[FolderSize]:
-        for name in FOLDERS:
-            path = self._data / name
+        for name, path in self._places.items():
             try:
-                found = folder_size(path)
+                found = replace(folder_size(path), name=name)
             except FileNotFoundError:
                 if name in _ALWAYS:
                     notes.append(f"There is no folder {path} on this machine: nothing was crawled here.")
@@ -98,7 +104,7 @@ class StorageService:
             yield found
 
     def _volumes(self, folders: list[str], notes: list[str]) -> list[VolumeSize]:
-        places = {name: self._data / name for name in folders}
+        places = {name: self._places[name] for name in folders}
         if self._cluster is not None:
             places["database"] = self._cluster
         else:
