@@ -1,6 +1,7 @@
 """`holdfast operations`: long work that the API started: what waits, runs, has ended or failed; one of them with its result."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,11 +11,14 @@ from holdfast.cli.help import Command, CommandGroup
 from holdfast.cli.output import pluralize
 from holdfast.operations.records import Operation, OperationState
 from holdfast.operations.service import OperationService
+from holdfast.settings import render_duration
 
 if TYPE_CHECKING:
     from holdfast.cli.remote.operations import RemoteOperations
 
 _LAST_ID = 2**63 - 1
+_SECONDS = frozenset({"keep", "wait"})
+"""Arguments that are durations."""
 
 app = typer.Typer(cls=CommandGroup, invoke_without_command=True)
 
@@ -124,7 +128,7 @@ def _note(one: Operation) -> str:
 def _values(values: Mapping[str, Any]) -> str:
     """Named values in one line, without tables."""
     return ", ".join(
-        f"{name.replace('_', ' ')} {_value(value)}"
+        f"{name.replace('_', ' ')} {render_duration(timedelta(seconds=value)) if name in _SECONDS else _value(value)}"
         for name, value in values.items()
         if value is not None and value not in ([], {}) and not _is_table(value)
     )

@@ -204,6 +204,7 @@ def test_operations_are_listed_and_shown(both: Both, store: Store) -> None:
     assert waiting.err == "It waits for a background process: `holdfast serve` or `holdfast background`.\n"
     done = both.same("operations", "show", str(failed["id"] - 2))
     assert (done["state"], done["result"]["dry_run"]) == ("done", True)
+    assert re.search(r"^Arguments +.*wait 0s", both.shown("operations", "show", str(done["id"])), re.MULTILINE)
     assert re.search(r"^Result +.*dry run yes", both.shown("operations", "show", str(done["id"])), re.MULTILINE)
     store.connection.execute(
         """UPDATE operations SET state = 'done', attempts = 1, started_at = now(), ended_at = now(),
