@@ -29,6 +29,8 @@ MAX_FILES: Final = 20_000
 """Files of a folder that are counted: an archive of a terabyte has a thousand."""
 MAX_SECONDS: Final = 0.1
 """Time to count the files of a folder, which may be on a slow disk."""
+_BACKUPS_SECONDS: Final = 0.5
+"""The same for backups: a backup of the bundled server has more than a thousand files."""
 FRESH_FOR: Final = 60.0
 """Seconds that a report is cached."""
 
@@ -91,7 +93,8 @@ class StorageService:
     def _folders(self, notes: list[str]) -> Iterator[FolderSize]:
         for name, path in self._places.items():
             try:
-                found = replace(folder_size(path), name=name)
+                seconds = _BACKUPS_SECONDS if name == "backups" else MAX_SECONDS
+                found = replace(folder_size(path, max_seconds=seconds), name=name)
             except FileNotFoundError:
                 if name in _ALWAYS:
                     notes.append(f"There is no folder {path} on this machine: nothing was crawled here.")
