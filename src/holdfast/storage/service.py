@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from holdfast.db.embedded import layout
 from holdfast.stats.service import Cached
 from holdfast.storage import queries
 from holdfast.storage.records import FolderSize, StorageReport, VolumeSize
-from holdfast.telemetry.disk_space import DiskWatch
+from holdfast.telemetry.disk_space import DiskWatch, in_bytes
 
 FOLDERS: Final = ("archive", "images", "retention", "logs")
 """Folders in the data folder."""
@@ -74,6 +75,7 @@ class StorageService:
             days, domains = queries.days(connection), queries.domain_sizes(connection)
         notes: list[str] = []
         folders = list(self._folders(notes))
+        notes += self._replaced()
         volumes = [_forecast(volume, growth) for volume in self._volumes([folder.name for folder in folders], notes)]
         grown = [replace(table, bytes_per_day=growth.get(("table", table.name))) for table in tables]
         return StorageReport(
@@ -105,6 +107,16 @@ class StorageService:
             if not found.complete:
                 notes.append(f"{path} has more than {found.files:,} files; only these are counted.")
             yield found
+
+    def _replaced(self) -> Iterator[str]:
+        """Name the databases that a restore replaced and kept."""
+        for path in sorted(self._cluster.glob("postgres.before-*")) if self._cluster is not None else ():
+            with suppress(OSError):  # it was deleted meanwhile, or is another user's
+                found = folder_size(path)
+                least = "" if found.complete else "at least "
+                yield (
+                    f"{path} is a database that a restore replaced, {least}{in_bytes(found.bytes)}: delete it when it is not needed."
+                )
 
     def _volumes(self, folders: list[str], notes: list[str]) -> list[VolumeSize]:
         places = {name: self._places[name] for name in folders}

@@ -72,6 +72,15 @@ def test_backups_and_the_log_of_the_database_take_room(
     assert kept.fetchall() == [("archive", 7), ("backups", 5000), ("database log", 800)]
 
 
+def test_databases_that_restores_replaced_are_named(database: Database, tmp_path: Path) -> None:
+    for name in ("postgres/pg_wal", "postgres.before-20261119T220833Z/base", "archive", "logs"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "postgres.before-20261119T220833Z" / "base" / "1").write_bytes(b"x" * 2_500_000)
+    assert StorageService(database, tmp_path, tmp_path).report().notes == [
+        f"{tmp_path}/postgres.before-20261119T220833Z is a database that a restore replaced, 2.5 MB: delete it when it is not needed."
+    ]
+
+
 def test_a_report_is_cached(database: Database, tmp_path: Path) -> None:
     service = StorageService(database, tmp_path, None)
     assert service.report() is service.report()
