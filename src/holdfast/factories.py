@@ -236,7 +236,9 @@ def storage_service(settings: Settings, db: Database) -> "StorageService":
     """The service of the storage report, with the folders of this machine."""
     from holdfast.storage.service import StorageService
 
-    return StorageService(db, settings.data, cluster_folder(settings), disk_watch(settings))
+    return StorageService(
+        db, settings.data, cluster_folder(settings), disk_watch(settings), backups=backup_folder(settings)
+    )
 
 
 def disk_watch(settings: Settings) -> DiskWatch:

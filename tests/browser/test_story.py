@@ -162,7 +162,7 @@ def test_an_alert_is_seen_and_acknowledged(dashboard: Dashboard, visitor: MakeVi
         "INSERT INTO alerts (kind, subject, value, details) VALUES ('error_rate', '', 0.5, '{}')"
     )
     page = visitor(dashboard.origin).log_in("admin", dashboard.password)
-    expect(page.locator("#overview-now")).to_contain_text("Alerts", timeout=10_000)
+    expect(page.locator("#overview-problems")).to_contain_text("Alerts", timeout=10_000)
     page.goto(f"{dashboard.origin}/alerts")
     page.get_by_role("button", name="Acknowledge").first.click()
     expect(page.get_by_role("status").first).to_be_visible()

@@ -149,7 +149,9 @@ def check_permission(policy: RoutePolicy, caller: Principal) -> None:
         raise Denied(f"This needs the role {policy.role}; {caller.name} has the role {caller.role}.")
     if policy.scope is None:
         raise Denied("An API key does not do for this; log in.")
-    raise Denied(f"This key lacks the scope {policy.scope}; make one with it.")
+    raise Denied(
+        f"This key lacks the scope {policy.scope}; `holdfast keys add USER NAME --scope {policy.scope}` makes one that has it."
+    )
 
 
 def check_origin(request: Request, caller: Principal, *, requires_login: bool) -> None:

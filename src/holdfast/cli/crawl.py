@@ -160,6 +160,7 @@ def crawl(
     secrets = secret_options.parse_secrets(header, cookie, basic_auth)
     service = replace(job_options.crawl_service(context), actor=command_context.actor())
     request = CrawlRequest(tuple(urls or ()), seeds, job, options, again, secrets)
+    factories.check_disks(context.settings)
     with output.ProgressBar("Loading seeds", None, "line", hidden=seeds is None) as bar:
         patience = _PauseWaiter(service.state, lambda: factories.server_watchdog(context.settings, say))
         started = service.begin(request, lambda progress: bar.show(progress.bytes_read, progress.lines), patience.wait)
@@ -176,7 +177,6 @@ def crawl(
     if locked:
         say(f"{'A proxy' if locked == 1 else f'{locked:,} proxies'} cannot be used. {why}")
     announcements = _HttpFallbacks(service, request, started.job)
-    factories.check_disks(context.settings)
     resumed = patience.waited
     while True:
         patience.while_paused(started.job)

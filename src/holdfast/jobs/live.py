@@ -251,7 +251,7 @@ def estimate(figures: JobFigures, pages: int, urls: int, seconds: float) -> JobP
         left = max(0, figures.max_pages - figures.pages)
         limited = f" The crawl ends at {figures.max_pages:,} pages (max_pages), {left:,} from now."
     rate = urls / seconds
-    now = f"{figures.waiting:,} URLs wait."
+    now = "1 URL waits." if figures.waiting == 1 else f"{figures.waiting:,} URLs wait."
     seconds_left = None
     if figures.state == "paused":
         basis = f"{now} The job is paused."

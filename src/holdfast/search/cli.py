@@ -1,12 +1,11 @@
 """`holdfast search`: documents by their words, and the index of this machine."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast import factories
-from holdfast.cli import command_context, output
+from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command
 from holdfast.cli.output import format_bytes, pluralize
 from holdfast.errors import UnderWay, UsageError
@@ -35,12 +34,16 @@ def search(
     kind: Annotated[
         str | None, typer.Option("--kind", metavar="KIND", help="Only pages of this kind, as article.")
     ] = None,
-    since: Annotated[datetime | None, typer.Option("--since", help="Only pages that were fetched since (UTC).")] = None,
-    until: Annotated[
-        datetime | None, typer.Option("--until", help="Only pages that were fetched before (UTC).")
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Fetched then or later (UTC); or how long ago: 7d.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="At most this many results.")] = 10,
-    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, max=10_000, help="Skip this many first.")] = 0,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Fetched before then (UTC); or how long ago.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="Show at most N results.")] = 10,
+    offset: Annotated[
+        int, typer.Option("--offset", metavar="N", min=0, max=10_000, help="Skip the first N results.")
+    ] = 0,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the index of this machine anew first.")] = False,
     as_json: output.Json = False,
 ) -> None:
@@ -57,11 +60,13 @@ def search(
     query = " ".join(words or ())
     if not query and not rebuild:
         raise UsageError("Say what to search for: holdfast search WORDS.")
+    since_at = None if since is None else option_types.parse_time_or_age("--since", since)
+    until_at = None if until is None else option_types.parse_time_or_age("--until", until)
     service = _service(ctx, rebuild=rebuild)
     if not query:
         _print_status(service.status(), as_json=as_json)
         return
-    where = SearchFilter(domain, job, language, kind, _utc(since), _utc(until))
+    where = SearchFilter(domain, job, language, kind, since_at, until_at)
     found = service.search(query, where, limit=limit, offset=offset)
     if as_json:
         output.print_json(found)
@@ -69,10 +74,6 @@ def search(
     for hit in found.hits:
         _print_hit(hit)
     _say_found(found, offset)
-
-
-def _utc(at: datetime | None) -> datetime | None:
-    return None if at is None else at.replace(tzinfo=at.tzinfo or UTC)
 
 
 def _service(ctx: typer.Context, *, rebuild: bool) -> "SearchService | RemoteSearch":

@@ -329,7 +329,7 @@ class Backup(Group):
         default=7,
         ge=1,
         le=100,
-        description="Every so many daily backups a full one is made, the others are incremental.",
+        description="One of this many daily backups is full, the others are incremental.",
     )
     wal_limit: Count = Field(
         default=8_000_000_000,

@@ -30,7 +30,7 @@ def storage(
     every: Annotated[bool, typer.Option("--all", help="All tables, not only the largest.")] = False,
     as_json: output.Json = False,
 ) -> None:
-    """Show what the database, the archive and the logs take, how fast they grow, and when the disks of this machine are full.
+    """Show what the database, the archive, backups and logs take, how fast they grow, and when the disks of this machine are full.
 
     `holdfast background` and `holdfast serve` measure the sizes once a day; the growth is that of the last 30 days. Rows are estimates of
     the database. Other machines have archives and logs of their own: ask there.

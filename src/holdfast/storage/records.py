@@ -26,7 +26,7 @@ class FolderSize:
     """A folder of this machine."""
 
     name: str
-    """`archive` or `logs`."""
+    """`archive`, `images`, `retention`, `logs`, `backups`, or `database log`: the log (WAL) of the bundled server."""
     path: str
     files: int
     bytes: int
@@ -41,7 +41,7 @@ class VolumeSize:
     path: str
     """A folder on it."""
     holds: list[str]
-    """What is on it: `archive`, `logs`, `database`."""
+    """What is on it: `database`, or a name of a folder."""
     total_bytes: int
     free_bytes: int
     """What Holdfast may still write."""

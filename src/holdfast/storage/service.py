@@ -9,24 +9,29 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
 from holdfast.db.connection import Connection, Database
+from holdfast.db.embedded import layout
 from holdfast.stats.service import Cached
 from holdfast.storage import queries
 from holdfast.storage.records import FolderSize, StorageReport, VolumeSize
-from holdfast.telemetry.disk_space import DiskWatch
+from holdfast.telemetry.disk_space import DiskWatch, in_bytes
 
 FOLDERS: Final = ("archive", "images", "retention", "logs")
+"""Folders in the data folder."""
 _ALWAYS: Final = frozenset({"archive", "logs"})
 """Folders that every crawl makes."""
 MAX_FILES: Final = 20_000
 """Files of a folder that are counted: an archive of a terabyte has a thousand."""
 MAX_SECONDS: Final = 0.1
 """Time to count the files of a folder, which may be on a slow disk."""
+_BACKUPS_SECONDS: Final = 0.5
+"""The same for backups: a backup of the bundled server has more than a thousand files."""
 FRESH_FOR: Final = 60.0
 """Seconds that a report is cached."""
 
@@ -41,13 +46,18 @@ class StorageService:
         cluster: Path | None,
         disks: DiskWatch | None = None,
         *,
+        backups: Path | None = None,
         fresh_for: float = FRESH_FOR,
     ) -> None:
         """`data`: the data folder of this machine. `cluster`: the folder of the bundled server; None: the database is elsewhere.
-        `disks`: judges the room that is left."""
+        `disks`: judges the room that is left. `backups`: the folder of backups, which may be on another disk."""
         self._disks = disks
         self._database = database
-        self._data = data
+        self._places = {name: data / name for name in FOLDERS}
+        if backups is not None:
+            self._places["backups"] = backups
+        if cluster is not None:
+            self._places["database log"] = layout.cluster_in(cluster) / "pg_wal"
         self._cluster = cluster
         self._report = Cached(self._look, seconds=fresh_for)
         self._measured: date | None = None
@@ -65,6 +75,7 @@ class StorageService:
             days, domains = queries.days(connection), queries.domain_sizes(connection)
         notes: list[str] = []
         folders = list(self._folders(notes))
+        notes += self._replaced()
         volumes = [_forecast(volume, growth) for volume in self._volumes([folder.name for folder in folders], notes)]
         grown = [replace(table, bytes_per_day=growth.get(("table", table.name))) for table in tables]
         return StorageReport(
@@ -82,10 +93,10 @@ class StorageService:
         return True
 
     def _folders(self, notes: list[str]) -> Iterator[FolderSize]:
-        for name in FOLDERS:
-            path = self._data / name
+        for name, path in self._places.items():
             try:
-                found = folder_size(path)
+                seconds = _BACKUPS_SECONDS if name == "backups" else MAX_SECONDS
+                found = replace(folder_size(path, max_seconds=seconds), name=name)
             except FileNotFoundError:
                 if name in _ALWAYS:
                     notes.append(f"There is no folder {path} on this machine: nothing was crawled here.")
@@ -97,8 +108,18 @@ class StorageService:
                 notes.append(f"{path} has more than {found.files:,} files; only these are counted.")
             yield found
 
+    def _replaced(self) -> Iterator[str]:
+        """Name the databases that a restore replaced and kept."""
+        for path in sorted(self._cluster.glob("postgres.before-*")) if self._cluster is not None else ():
+            with suppress(OSError):  # it was deleted meanwhile, or is another user's
+                found = folder_size(path)
+                least = "" if found.complete else "at least "
+                yield (
+                    f"{path} is a database that a restore replaced, {least}{in_bytes(found.bytes)}: delete it when it is not needed."
+                )
+
     def _volumes(self, folders: list[str], notes: list[str]) -> list[VolumeSize]:
-        places = {name: self._data / name for name in folders}
+        places = {name: self._places[name] for name in folders}
         if self._cluster is not None:
             places["database"] = self._cluster
         else:

@@ -222,3 +222,11 @@ def test_a_crawl_that_is_paused_under_way_ends_when_its_job_is_cancelled(
     )
     assert 0 < crawls.total() < PAGES
     crawls.verify()
+
+
+def test_a_crawl_that_a_full_disk_refuses_leaves_no_job_behind(crawls: Crawls) -> None:
+    crawls.set(disk={"min_free": 10**15, "warn_free": 10**15})
+    ended = crawls.run("crawl", "https://a.example/", "--job", "late")
+    assert (ended.code, ended.err.count("\n")) == (5, 1)
+    assert ended.err.startswith("Error: Nothing is fetched: the disk of ")
+    assert crawls.connection.execute("SELECT count(*) FROM crawl_jobs WHERE name = 'late'").fetchone() == (0,)

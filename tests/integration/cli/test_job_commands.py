@@ -49,7 +49,7 @@ def test_pause_resume_and_cancel_say_what_became_of_it(news: Cli) -> None:
     assert news("jobs", "pause", "news").out == "Job news is paused.\n"
     assert news("jobs", "pause", "news").out == "Job news is already paused.\n"
     assert news("jobs", "pause", "3", "--json").json == {"id": 3, "job": "news", "state": "paused", "changed": False}
-    assert news("jobs", "resume", "news").out == "Job news is to be worked on again.\n"
+    assert news("jobs", "resume", "news").out == "Job news is queued for workers.\n"
     assert news("jobs", "cancel", "news").out == "Job news is cancelled.\n"
     refused = news("jobs", "resume", "news")
     assert (refused.code, refused.out, refused.err) == (5, "", "Error: Job news is cancelled; you cannot resume it.\n")

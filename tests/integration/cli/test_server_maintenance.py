@@ -1,5 +1,6 @@
 """`--server` for long work: retention, archives, segments, replays and counters, done by the background of the server."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,6 +170,59 @@ def test_ctrl_c_ends_the_command_and_not_the_operation(
     assert answer.code == 130
     number = store.value("SELECT id FROM operations WHERE kind = 'rebuild-counters' AND state = 'waiting'")
     assert f"The server goes on with it: operation {number} (rebuild-counters); " in answer.err
+    assert f"`holdfast operations show {number}` with the same --server" in answer.err
+
+
+def test_operations_are_listed_and_shown(both: Both, store: Store) -> None:
+    assert both.shown("operations") == ""
+    assert both.near("operations").err == "There are no operations.\n"
+    assert both.near("operations", "--state", "failed").err == "There are no operations that are failed.\n"
+    both.far("rebuild", "counters", "--dry-run")
+    insert = "INSERT INTO operations (kind, arguments, asked_by) VALUES (%s, %s, 'ann')"
+    store.connection.execute(insert, ("verify", '{"archive": true}'))
+    store.connection.execute(insert, ("replay", '{"mode": "fetch", "job": "news", "domain": null}'))
+    store.connection.execute(
+        "UPDATE operations SET state = 'failed', started_at = now(), ended_at = now(), attempts = 2, problem = 'No \x1b luck.'"
+        " WHERE kind = 'replay'"
+    )
+    listed = both.same("operations")
+    assert [one["kind"] for one in listed["operations"]] == ["replay", "verify", "rebuild-counters"]
+    assert listed["before"] is None
+    (failed,) = both.same("operations", "--state", "failed")["operations"]
+    assert failed["problem"].startswith("No ")
+    page = both.same("operations", "--limit", "1", "--before", str(failed["id"]))
+    assert ([one["kind"] for one in page["operations"]], page["before"]) == (["verify"], failed["id"] - 1)
+    table = both.shown("operations")
+    assert re.search(r"^ *\d+  replay +failed +\d{4}-\d\d-\d\d \d\d:\d\d  ann +", table, re.MULTILINE)
+    assert "└─ No \\x1b luck." in table
+    shown = both.shown("operations", "show", str(failed["id"]))
+    assert re.search(r"^Started +\S+ \S+, attempt 2", shown, re.MULTILINE)
+    assert re.search(r"^Arguments +job news, mode fetch$", shown, re.MULTILINE)
+    assert re.search(r"^Problem +No \\x1b luck\.$", shown, re.MULTILINE)
+    waiting = both.near("operations", "show", str(failed["id"] - 1))
+    assert re.search(r"^State +waiting$", waiting.out, re.MULTILINE)
+    assert waiting.err == "It waits for a background process: `holdfast serve` or `holdfast background`.\n"
+    done = both.same("operations", "show", str(failed["id"] - 2))
+    assert (done["state"], done["result"]["dry_run"]) == ("done", True)
+    assert re.search(r"^Arguments +.*wait 0s", both.shown("operations", "show", str(done["id"])), re.MULTILINE)
+    assert re.search(r"^Result +.*dry run yes", both.shown("operations", "show", str(done["id"])), re.MULTILINE)
+    store.connection.execute(
+        """UPDATE operations SET state = 'done', attempts = 1, started_at = now(), ended_at = now(),
+           result = '{"ok": false, "checks": [{"check": "I1", "faults": 1200, "rows": [{}]}]}'
+           WHERE kind = 'verify'"""
+    )
+    lines = both.shown("operations", "show", str(failed["id"] - 1)).splitlines()
+    assert re.split(r"  +", lines[6]) == ["Result", "ok no"]
+    assert [re.split(r"  +", line) for line in lines[8:]] == [
+        ["Checks:"],
+        ["CHECK", "FAULTS"],
+        ["─" * 13],
+        ["I1", "1,200"],
+    ]
+    both.refused("operations", "show", "999")
+    assert "'lost' is not one of 'waiting', 'running', 'done', 'failed'" in both.near(
+        "operations", "--state", "lost"
+    ).refused(2)
 
 
 def test_a_queue_without_a_background_is_named(both: Both, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_jobs(both: Both, tmp_path: Path) -> None:
         assert ask("jobs", "pause", name).out == f"Job {name} is paused.\n"
         assert ask("jobs", "pause", name).out == f"Job {name} is already paused.\n"
         assert ask("jobs", "pause", name, "--json").json["changed"] is False
-        assert ask("jobs", "resume", name).out == f"Job {name} is to be worked on again.\n"
+        assert ask("jobs", "resume", name).out == f"Job {name} is queued for workers.\n"
         assert ask("jobs", "cancel", name).out == f"Job {name} is cancelled.\n"
     assert [job["name"] for job in both.same("jobs", "list")][-2:] == ["far", "far many"]
     assert both.same("jobs", "show", "far", but=("now",))["state"] == "cancelled"

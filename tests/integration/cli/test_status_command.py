@@ -88,6 +88,13 @@ def test_the_figures_of_a_crawl(crawl: Crawl) -> None:
     assert progress.domain_breakdown(store.connection, 999) == progress.DomainBreakdown()
 
 
+def test_pages_that_workers_of_a_server_crawled_count_for_the_crawl_of_a_command(crawl: Crawl) -> None:
+    """Their runs serve all jobs, and so belong to no crawl."""
+    store = crawl.store
+    store.connection.execute("UPDATE crawl_runs SET crawl_id = NULL, job_id = NULL")
+    assert progress.crawl_progress(store.connection, store.job, crawl.crawl_id).pages == 3
+
+
 def test_what_runs_now_is_told(cli: Cli, crawl: Crawl) -> None:
     store = crawl.store
     workers.acquire_name(store.connection, crawl.worker)

@@ -19,6 +19,8 @@ COMMANDS = [
     ["stats"],
     ["alerts"],
     ["alerts", "acknowledge"],
+    ["operations"],
+    ["operations", "show"],
     ["storage"],
     ["backup"],
     *(["backup", name] for name in ("list", "verify", "delete", "drill", "follow")),

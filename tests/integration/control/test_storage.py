@@ -46,6 +46,41 @@ def test_what_is_stored_and_how_much_room_is_left(
     assert found.notes == []
 
 
+def test_backups_and_the_log_of_the_database_take_room(
+    database: Database, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    for name, size in (
+        ("data/archive/one.gz", 7),
+        ("copies/full/base", 5000),
+        ("cluster/postgres/pg_wal/000000010000", 800),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x" * size)
+    service = StorageService(database, tmp_path / "data", tmp_path / "cluster", backups=tmp_path / "copies")
+    found = service.report()
+    assert [(one.name, one.path, one.bytes) for one in found.folders] == [
+        ("archive", f"{tmp_path}/data/archive", 7),
+        ("backups", f"{tmp_path}/copies", 5000),
+        ("database log", f"{tmp_path}/cluster/postgres/pg_wal", 800),
+    ]
+    (volume,) = found.volumes
+    assert volume.holds == ["archive", "backups", "database log", "database"]
+    assert service.measure(connection)
+    kept = connection.execute(
+        "SELECT split_part(name, '@', 1), bytes FROM storage_days WHERE kind = 'folder' ORDER BY 1"
+    )
+    assert kept.fetchall() == [("archive", 7), ("backups", 5000), ("database log", 800)]
+
+
+def test_databases_that_restores_replaced_are_named(database: Database, tmp_path: Path) -> None:
+    for name in ("postgres/pg_wal", "postgres.before-20261119T220833Z/base", "archive", "logs"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "postgres.before-20261119T220833Z" / "base" / "1").write_bytes(b"x" * 2_500_000)
+    assert StorageService(database, tmp_path, tmp_path).report().notes == [
+        f"{tmp_path}/postgres.before-20261119T220833Z is a database that a restore replaced, 2.5 MB: delete it when it is not needed."
+    ]
+
+
 def test_a_report_is_cached(database: Database, tmp_path: Path) -> None:
     service = StorageService(database, tmp_path, None)
     assert service.report() is service.report()

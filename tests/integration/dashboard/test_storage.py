@@ -44,6 +44,19 @@ def test_the_trend_is_shown(api: Api, rita: Browser) -> None:
     assert "Database, day by day" in page.words
 
 
+def test_machines_whose_archives_are_uploaded_are_shown(api: Api, rita: Browser) -> None:
+    assert "Archive, by machine" not in rita.get("/storage").words
+    with api.services.database.session() as connection:
+        connection.execute(
+            """INSERT INTO archive_machines (folder_id, name, problem, problem_since)
+               VALUES ('a', 'crawler-1', NULL, NULL), ('b', 'crawler-<2>', 'no such bucket', '2026-11-19 21:00 UTC')"""
+        )
+    words = rita.get("/storage").words
+    assert "Archive, by machine" in words
+    assert "crawler-1 0 0 0 B 0 0 B 0 ok" in words
+    assert "crawler-<2> uploads fail since 2026-11-19 21:00:00 : no such bucket 0 0" in words
+
+
 def test_retention_is_shown_and_run_here(api: Api, ada: Browser, rita: Browser) -> None:
     words = rita.get("/storage").words
     assert "Runs only when it is asked to; retention.schedule changes that." in words

@@ -53,6 +53,26 @@ def at_work(store: Store) -> Store:
     return store
 
 
+def test_a_worker_that_is_paused_says_why_and_the_overview_before_its_charts(viewer: PageReader, store: Store) -> None:
+    activity = (
+        '{"requests": {}, "fetching": [], "waiting": 0, "waits": [], "problems": [{"kind": "disk_full", "text": "fetching is paused: '
+        'the disk <b> is full", "since": "2026-01-01T00:00:00+00:00", "value": 1, "about": "archive"}]}'
+    )
+    store.connection.execute(
+        "INSERT INTO workers (name, host, pid, heartbeat_at, activity, activity_at) VALUES ('w1', 'h', 7, clock_timestamp(), %s, "
+        "clock_timestamp())",
+        (activity,),
+    )
+    store.connection.execute("INSERT INTO crawl_runs (worker, heartbeat_at) VALUES ('w1', clock_timestamp())")
+    assert "paused: disk full" in viewer.text("/workers")
+    shown = viewer.text("/workers/w1")
+    assert "Fetching is paused: the disk <b> is full." in shown
+    assert "there is nothing to do" not in shown
+    overview = viewer.text("/overview")
+    assert overview.index("Fetching is paused: the disk <b> is full; the crawl goes on by itself.") > 0
+    assert overview.index("Fetching is paused") < overview.index("Successful requests")
+
+
 def test_without_a_worker_the_pages_say_how_to_start_one(viewer: PageReader) -> None:
     assert "No worker has run yet." in viewer.text("/workers")
     assert "holdfast worker" in viewer.text("/workers")

@@ -101,6 +101,7 @@ def test_search_filters_and_pages(both: Both) -> None:
     for option, value, count in (
         ("--domain", "EXAMPLE.com", 4), ("--job", "default", 4), ("--language", "en", 4), ("--language", "de", 0),
         ("--kind", "article", 4), ("--kind", "product", 0), ("--since", "2020-01-01", 4), ("--until", "2020-01-01", 0),
+        ("--since", "3650d", 4), ("--until", "3650d", 0),
     ):  # fmt: skip
         assert both.same("search", "says", option, value, "--json").json["total"] == count, option
     found = both.same("search", "xxx", "--json").json

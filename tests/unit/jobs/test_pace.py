@@ -32,6 +32,7 @@ def test_a_page_limit_ends_it_sooner() -> None:
     [
         ({"state": "paused"}, 60, "100 URLs wait. The job is paused."),
         ({"state": "cancelled"}, 60, "100 URLs wait. The job is cancelled."),
+        ({"waiting": 1, "state": "paused"}, 60, "1 URL waits. The job is paused."),
         ({"waiting": 0}, 60, "Nothing waits to be fetched."),
         ({}, 0, "100 URLs wait. Nothing was fetched in the last 60 s, so the time left is not known."),
     ],

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, cast
 
-from holdfast.cli.remote.seeds import Portion, RemoteSeedImporter, as_sent, refuse, seed_portions
+from holdfast.cli.remote.seeds import PORTION, Portion, RemoteSeedImporter, as_sent, refuse, seed_portions
 from holdfast.client import Client
 from holdfast.errors import UsageError
 from holdfast.frontier.records import Retried
@@ -92,7 +92,7 @@ class RemoteJobs:
                 portions = list(islice(seed_portions(file, progress), 2))
             if any(portions[1:]):
                 raise UsageError(
-                    "A plan of this many seeds needs the database: run this command on its machine, without --server."
+                    f"More than {PORTION:,} seeds are planned only where the database is: run this command there, without --server."
                 )
             seeds += [seed for portion in portions for seed in portion]
         plan = self.client.plan_job(

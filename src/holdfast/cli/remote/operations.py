@@ -5,10 +5,12 @@ The rule: the operation is the server's. Ctrl-C ends the command, not the operat
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.cli.command_context import say
-from holdfast.client import Client
+from holdfast.cli.remote import page_after
+from holdfast.client import Client, endpoints
 from holdfast.errors import HoldfastError
 from holdfast.operations.records import Operation
 
@@ -17,6 +19,23 @@ _SLOW_POLL_SECONDS: Final = 1.0
 """A server writes the progress once a second; this keeps a long operation far from the rate limit."""
 _QUICK_POLLS: Final = 30
 """Polls after which they become slow, and after which an operation that is still queued needs an explanation."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOperations:
+    """The operations of a server, like `OperationService`."""
+
+    client: Client
+
+    def show(self, operation_id: int) -> Operation:
+        """Return one operation."""
+        return self.client.operation(operation_id)
+
+    def listing(self, *, state: str | None, before: int | None, limit: int) -> list[Operation]:
+        """Return operations, the newest first."""
+        return page_after(
+            self.client, endpoints.operations(state=state), None if before is None else (before,), limit
+        ).rows
 
 
 def follow(client: Client, operation: Operation) -> Iterator[Operation]:
@@ -33,8 +52,8 @@ def follow(client: Client, operation: Operation) -> Iterator[Operation]:
                 yield operation
     except KeyboardInterrupt:
         say(
-            f"The server goes on with it: operation {operation.id} ({operation.kind}); `GET /api/operations/{operation.id}` and the "
-            "dashboard show it."
+            f"The server goes on with it: operation {operation.id} ({operation.kind}); `holdfast operations show {operation.id}` "
+            "with the same --server, and the dashboard, show it."
         )
         raise
     if operation.result is None:

@@ -52,6 +52,7 @@ VIEW: Final = live_view(
     read,
     {
         "overview-figures": "overview/_figures.html",
+        "overview-problems": "overview/_problems.html",
         "overview-charts": "overview/_charts.html",
         "overview-now": "overview/_now.html",
     },

@@ -30,7 +30,8 @@ VIEW: Final = live_view(
 
 @router.get("/storage")
 def storage(context: Context, services: Services) -> Response:
-    """The storage report with its trend, backups, retention and facts about the database; forms verify the store and run retention."""
+    """The storage report with its trend, backups, retention, machines of the archive, facts about the database; forms verify the store and
+    run retention."""
     revision, needed = database_admin.revisions(services.database)
     return context.page(
         "storage/page.html",
@@ -40,5 +41,6 @@ def storage(context: Context, services: Services) -> Response:
         backups=services.backups.report(),
         is_bundled=services.settings.database_url is None,
         retention=services.retention.status(),
+        machines=services.segments.machines(),
         live=VIEW.address({}),
     )

@@ -40,8 +40,8 @@ def listed(
         typer.Option(metavar="NAME", callback=command_context.valid_text, help="Only what this job saw first."),
     ] = None,
     format: Annotated[str | None, typer.Option(metavar="FORMAT", help="Only of this format: jpeg, png …")] = None,  # noqa: A002 — the option
-    min_width: Annotated[int | None, typer.Option(metavar="PIXELS", min=1, help="At least so wide.")] = None,
-    min_height: Annotated[int | None, typer.Option(metavar="PIXELS", min=1, help="At least so high.")] = None,
+    min_width: Annotated[int | None, typer.Option(metavar="PIXELS", min=1, help="Minimum width.")] = None,
+    min_height: Annotated[int | None, typer.Option(metavar="PIXELS", min=1, help="Minimum height.")] = None,
     near: Annotated[int | None, typer.Option(metavar="IMAGE", min=1, help="Only near duplicates of this one.")] = None,
     before: option_types.Before = None,
     limit: option_types.Limit = 50,

@@ -58,7 +58,7 @@ def resume(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None
     """
     with output.ProgressBar("Finding its work again", None, "domain", hidden=as_json) as bar:
         change = job_service(ctx).resume(job, lambda domains: bar.show(domains, domains))
-    _print_change(change, "to be worked on again", as_json)
+    _print_change(change, "queued for workers", as_json)
 
 
 def cancel(ctx: typer.Context, job: Which, as_json: output.Json = False) -> None:

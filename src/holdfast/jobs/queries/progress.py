@@ -90,6 +90,10 @@ SELECT c.state::text, c.started_at, c.max_pages, c.pages_granted,
 FROM crawls c LEFT JOIN crawl_runs r ON r.crawl_id = c.id
 WHERE c.id = %(crawl)s GROUP BY c.id
 """
+# Of all workers: a run of one that serves all jobs belongs to no crawl.
+_CRAWL_PAGES: Final = """
+SELECT COALESCE(sum(budget_used), 0)::bigint AS pages FROM job_domains WHERE job_id = %(job)s AND crawl_id = %(crawl)s
+"""
 _SPREAD: Final = """
 SELECT d.status::text, count(*) AS domains, sum(jd.discovered)::bigint AS discovered, sum(jd.waiting)::bigint AS waiting,
        sum(jd.done)::bigint AS done, sum(jd.denied)::bigint AS denied, sum(jd.failed)::bigint AS failed,
@@ -327,16 +331,20 @@ def now(connection: psycopg.Connection, job_id: int, span: timedelta, *, limit: 
 
 
 def crawl_progress(connection: psycopg.Connection, job_id: int, crawl_id: int, *, spread: bool = True) -> CrawlProgress:
-    """The figures of a crawl for a live display; NotFound if there is no such crawl.
+    """The figures of a crawl; NotFound if there is no such crawl.
 
-    Without `spread` it reads the crawl's runs only and takes a millisecond. `spread` reads all domains of the job: next to nothing for
-    thousands, half a second for 200,000; a live display requests it less often if it is slow.
+    Without `spread` it reads the crawl's runs only and takes a millisecond. `spread` reads all domains of the job, next to nothing for
+    thousands, half a second for 200,000; `pages` then has those of workers that serve all jobs, too.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(_CRAWL, {"crawl": crawl_id}).fetchone()
     if row is None:
         raise NotFound(f"There is no crawl {crawl_id}.")
-    return CrawlProgress(**row, spread=domain_breakdown(connection, job_id) if spread else None)
+    if not spread:
+        return CrawlProgress(**row, spread=None)
+    (crawled,) = _rows(connection, _CRAWL_PAGES, {"job": job_id, "crawl": crawl_id})
+    row["pages"] = max(row["pages"], crawled["pages"])
+    return CrawlProgress(**row, spread=domain_breakdown(connection, job_id))
 
 
 def domain_breakdown(connection: psycopg.Connection, job_id: int) -> DomainBreakdown:
