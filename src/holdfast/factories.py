@@ -131,6 +131,11 @@ def archive_folder(settings: Settings) -> Path:
     return settings.data / "archive"
 
 
+def scratch_folder(settings: Settings) -> Path:
+    """The folder for scratch folders of retention and restores."""
+    return settings.data / "scratch"
+
+
 def archive_reader(settings: Settings, db: Database) -> "ArchiveReader":
     """The reader of the archive: of this machine, and of what others have uploaded. A data folder of another user is not read. Raises
     SettingsError."""
@@ -294,7 +299,7 @@ def retention_service(settings: Settings, db: Database) -> "RetentionService":
 
     store = open_store(settings.retention.store, settings.retention, settings.data)
     objects = open_segment_store(settings.archive)
-    return RetentionService(db, settings.retention, store, archive_folder(settings), objects)
+    return RetentionService(db, settings.retention, store, archive_folder(settings), scratch_folder(settings), objects)
 
 
 def archive_service(settings: Settings, db: Database) -> "ArchiveService":
@@ -307,6 +312,7 @@ def archive_service(settings: Settings, db: Database) -> "ArchiveService":
         db,
         lambda place: open_store(place, settings.retention, settings.data),
         archive_folder(settings),
+        scratch_folder(settings),
         machine if settings.archive.store is not None else None,
     )
 

@@ -180,6 +180,10 @@ class Kept:
     def archive(self) -> Path:
         return self.folder / self.archive_name
 
+    @property
+    def scratch(self) -> Path:
+        return self.folder / "scratch"
+
     def store_files(self, kind: str) -> list[Path]:
         return sorted((self.folder / "retention" / kind).glob("*/*"))
 
@@ -189,10 +193,15 @@ class Kept:
 
     def service(self, **settings: Any) -> RetentionService:
         return RetentionService(
-            self.database, Retention(**{"format": self.format} | settings), self.store, self.archive, self.objects
+            self.database,
+            Retention(**{"format": self.format} | settings),
+            self.store,
+            self.archive,
+            self.scratch,
+            self.objects,
         )
 
     @property
     def archives(self) -> ArchiveService:
         machine = None if self.objects is None else self.archive_name
-        return ArchiveService(self.database, lambda _place: self.store, self.archive, machine)
+        return ArchiveService(self.database, lambda _place: self.store, self.archive, self.scratch, machine)

@@ -4,9 +4,7 @@ The rule: every file is read to its end and compared with the hash in the manife
 in one transaction, so a restore may be killed and repeated. A row that is newer in the store stays as it is.
 """
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,18 +13,18 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import failpoints
-from holdfast.archive import segment_file
 from holdfast.archive.file_store import FileStore, facts_of
 from holdfast.archive.machine_id import machine_id
 from holdfast.db import archive_segments
 from holdfast.db import archives as manifest
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.errors import ArchiveDamaged, HoldfastError, Refused, UnderWay, UsageError
+from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
 from holdfast.retention import files
 from holdfast.retention.queries import archives, log, runs
 from holdfast.retention.records import ArchiveDetails, ArchiveEntry, ArchiveFile, RestoredArchive
-from holdfast.retention.segment_files import reporting
+from holdfast.retention.scratch import scratch_folder
+from holdfast.retention.segment_files import SegmentFiles, reporting
 
 KEEP: Final = timedelta(days=30)
 """How long what was restored is not archived again."""
@@ -48,6 +46,8 @@ class ArchiveService:
     open_store: OpenStore
     archive: Path
     """The folder of the WARC archive of this machine."""
+    scratch: Path
+    """The folder for scratch folders."""
     machine: str | None = None
     """The name of this machine in the manifest of the object store (archive.store); None: there is none."""
 
@@ -184,29 +184,12 @@ class ArchiveService:
                 f"The segment {name} was deleted without an archive (retention.archive_segments is false); it cannot be restored."
             )
         target = self.archive / name
-        segment_file.make_folder(self.archive)
-        segment_file.make_folder(target.parent)
-        try:
+        with reporting(target):
             if target.exists():
                 if facts_of(target).sha256.hex() != listed[0].sha256:
                     raise Refused(f"There is another file {target}; move it away first.")
                 return 0
-            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", suffix=".part", delete=False) as made:
-                temporary = Path(made.name)
-            try:
-                temporary.write_bytes(b"")
-                with paths[0].open("rb") as read, temporary.open("wb") as written:
-                    while block := read.read(1 << 20):
-                        written.write(block)
-                    written.flush()
-                    os.fsync(written.fileno())
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as problem:
-            raise HoldfastError(
-                f"{target} cannot be written: {(problem.strerror or str(problem)).lower()}."
-            ) from problem
+        SegmentFiles(self.archive, self.scratch).restore(name, paths[0])
         return 1
 
     def _for_analysis(self, entry: ArchiveEntry, listed: Sequence[ArchiveFile], schema: str) -> RestoredArchive:
@@ -233,10 +216,10 @@ class ArchiveService:
     ) -> Iterator[list[Path]]:
         """Copies of the files of an archive, each compared with the manifest. Raises ArchiveDamaged, NotFound."""
         store = self.open_store(entry.place)
-        with tempfile.TemporaryDirectory(prefix="holdfast-restore-") as folder:
+        with scratch_folder(self.scratch) as folder:
             paths = []
             for number, file in enumerate(listed):
-                path = Path(folder) / f"{number:06}-{file.key.rpartition('/')[2]}"
+                path = folder / f"{number:06}-{file.key.rpartition('/')[2]}"
                 store.get_file(file.key, path)
                 facts = facts_of(path)
                 if (facts.size, facts.sha256.hex()) != (file.bytes, file.sha256):
@@ -246,6 +229,7 @@ class ArchiveService:
                     )
                 paths.append(path)
                 watch(len(paths), len(listed))
+            failpoints.reach("retention_scratch")
             yield paths
 
 

@@ -6,7 +6,6 @@ a run may be killed at any moment, and the next one goes on. One run at a time w
 
 import logging
 import socket
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from holdfast.retention.records import (
     SegmentGarbage,
     StepResult,
 )
+from holdfast.retention.scratch import delete_stale, scratch_folder
 from holdfast.retention.segment_files import SegmentFiles, reporting
 from holdfast.settings import Retention
 
@@ -92,12 +92,14 @@ class RetentionService:
     store: FileStore
     archive: Path
     """The folder of the WARC archive of this machine."""
+    scratch: Path
+    """The folder for scratch folders."""
     objects: SegmentStore | None = None
     """The object store of the WARC archive (archive.store); None: there is none."""
 
     @property
     def _files(self) -> SegmentFiles:
-        return SegmentFiles(self.archive, self.objects)
+        return SegmentFiles(self.archive, self.scratch, self.objects)
 
     @property
     def place(self) -> str:
@@ -256,7 +258,10 @@ class RetentionService:
         return self._age_table(connection, _TABLE_STEPS[step], kept, tally)
 
     def _clean_up(self, connection: Connection) -> None:
-        """Delete the files of archives that a killed run did not complete: their rows are in the store. Weeks of the log go on."""
+        """Delete what killed processes left: scratch folders, and files of archives that were not completed, whose rows are in the store.
+        Weeks of the log go on."""
+        delete_stale(self.scratch)
+        self._files.delete_unfinished()
         for archive_id, kind, _ in chunks.interrupted(connection):
             if kind == log.STEP:
                 continue
@@ -358,11 +363,12 @@ class RetentionService:
         )
 
     def _write(self, key: str, part: ReadPart) -> ArchiveFile:
-        with tempfile.TemporaryDirectory(prefix="holdfast-retention-") as folder:
-            path = Path(folder) / f"rows{files.SUFFIX[self.settings.format]}"
+        with scratch_folder(self.scratch) as folder:
+            path = folder / f"rows{files.SUFFIX[self.settings.format]}"
             with reporting(path):
                 files.write(path, part.columns, part.rows, self.settings.format)
                 facts = facts_of(path)
+            failpoints.reach("retention_scratch")
             self.store.put_file(key, path)
         return ArchiveFile(part.part.table, key, len(part.rows), facts.size, facts.sha256.hex())
 

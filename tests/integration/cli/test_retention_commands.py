@@ -106,6 +106,47 @@ def test_a_restore_that_is_killed_again_and_again_brings_everything_back(
     assert_invariants(store.connection)
 
 
+@pytest.fixture
+def system_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of the system, as programs find it; empty."""
+    folder = tmp_path / "system temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def left_behind(kept: Kept, system_temporary: Path) -> list[str]:
+    unfinished = [*kept.archive.glob("*/.*"), *kept.scratch.glob("*"), *system_temporary.glob("*")]
+    return [str(path) for path in unfinished]
+
+
+def test_killed_runs_and_restores_leave_no_copies(
+    store: Store, kept: Kept, old_segments: dict[str, bytes], system_temporary: Path
+) -> None:
+    """Each dies with a file in its scratch folder, or half of a segment in the archive; the next one deletes that."""
+    kills = run_through_kills(
+        *("retention_scratch", "retention", "run", "--yes", "--json"),
+        folder=kept.folder.parent,
+        imported=IMPORTED,
+        nth=5,
+    )
+    assert kills >= 3
+    assert left_behind(kept, system_temporary) == []
+    for kind, expected, nth in (("pages", 1, 2), ("segment", 3, 4)):
+        kills = run_through_kills(
+            *("retention_scratch", "archive", "restore", "--kind", kind, "--json"),
+            folder=kept.folder.parent,
+            imported=IMPORTED,
+            nth=nth,
+        )
+        assert kills == expected
+        assert left_behind(kept, system_temporary) == []
+    assert {
+        f"{path.parent.name}/{path.name}": path.read_bytes() for path in kept.archive.glob("*/*.warc.gz")
+    } == old_segments
+    assert_invariants(store.connection)
+
+
 def test_what_the_commands_say(cli: Cli, store: Store, kept: Kept) -> None:
     told = cli("retention", "status")
     assert told.code == 0
