@@ -21,6 +21,7 @@ from holdfast.settings import Settings
 from holdfast.telemetry.disk_space import DiskWatch, describe
 
 if TYPE_CHECKING:
+    from holdfast.archive.file_store import FileStore
     from holdfast.archive.image_store import ImageStore
     from holdfast.archive.reader import ArchiveReader
     from holdfast.backfill.service import BackfillService
@@ -297,9 +298,18 @@ def retention_service(settings: Settings, db: Database) -> "RetentionService":
     from holdfast.archive.segment_store import open_segment_store
     from holdfast.retention.service import RetentionService
 
-    store = open_store(settings.retention.store, settings.retention, settings.data)
-    objects = open_segment_store(settings.archive)
-    return RetentionService(db, settings.retention, store, archive_folder(settings), scratch_folder(settings), objects)
+    def store_at(place: str | None) -> "FileStore":
+        return open_store(place, settings.retention, settings.data)
+
+    return RetentionService(
+        db,
+        settings.retention,
+        store_at(settings.retention.store),
+        store_at,
+        archive_folder(settings),
+        scratch_folder(settings),
+        open_segment_store(settings.archive),
+    )
 
 
 def archive_service(settings: Settings, db: Database) -> "ArchiveService":

@@ -27,7 +27,7 @@ from holdfast.model import schedule
 from holdfast.model.segment import SegmentState
 from holdfast.retention import files
 from holdfast.retention.queries import archives, chunks, jobs, log, runs, segments, tables
-from holdfast.retention.queries.chunks import Keys, ReadPart
+from holdfast.retention.queries.chunks import InterruptedArchive, Keys, ReadPart
 from holdfast.retention.records import (
     ArchiveFile,
     RetentionResult,
@@ -90,6 +90,9 @@ class RetentionService:
     database: Database
     settings: Retention
     store: FileStore
+    """Where archives go."""
+    open_store: Callable[[str], FileStore]
+    """Opens the store at a place, as the manifest names it."""
     archive: Path
     """The folder of the WARC archive of this machine."""
     scratch: Path
@@ -262,14 +265,38 @@ class RetentionService:
         Weeks of the log go on."""
         delete_stale(self.scratch)
         self._files.delete_unfinished()
-        for archive_id, kind, _ in chunks.interrupted(connection):
-            if kind == log.STEP:
+        for found in chunks.interrupted(connection):
+            if found.kind == log.STEP and found.place == self.store.place:
                 continue
-            names = [part.table for part in _PARTS[kind]] if kind in _PARTS else [manifest.SEGMENT]
-            for name in names:
-                for suffix in (*files.SUFFIX.values(), SEGMENT_SUFFIX):
-                    self.store.delete_file(_key(kind, archive_id, name, suffix))
-            chunks.forget(connection, archive_id)
+            try:
+                self._discard(connection, found)
+            except StoreUnavailable:
+                raise
+            except HoldfastError as problem:
+                if found.place == self.store.place:
+                    continue  # the steps say why, and the next run tries again
+                logger.warning(
+                    "retention: files of archive %d, which was not completed, may be left in %s: %s",
+                    found.id,
+                    found.place,
+                    problem,
+                )
+                chunks.forget(connection, found.id)
+
+    def _discard(self, connection: Connection, found: InterruptedArchive) -> None:
+        """Delete the files and the row of an archive that was not completed. Raises HoldfastError: nothing was forgotten."""
+        store = self.store if found.place == self.store.place else self.open_store(found.place)
+        listed = archives.files(connection, found.id)
+        keys = {file.key for file in listed}
+        for suffix in (*files.SUFFIX.values(), SEGMENT_SUFFIX):
+            if found.kind == log.STEP:
+                keys.add(_log_key(found.id, found.source or "", len(listed), suffix))
+            else:
+                names = [part.table for part in _PARTS[found.kind]] if found.kind in _PARTS else [manifest.SEGMENT]
+                keys |= {_key(found.kind, found.id, name, suffix) for name in names}
+        for key in sorted(keys):
+            store.delete_file(key)
+        chunks.forget(connection, found.id)
 
     # Chunks of rows ----------------------------------------------------------------------------------------------------
 
@@ -376,15 +403,18 @@ class RetentionService:
 
     def _drop_weeks(self, connection: Connection, kept: timedelta, tally: _Tally) -> "_Work":
         for part in log.old_parts(connection, kept):
-            begun = log.started(connection, part.name)
+            begun = log.started(connection, part.name, self.store.place)
+            if begun is not None and not self._has_files(connection, begun.id):
+                self._discard(connection, InterruptedArchive(begun.id, log.STEP, self.store.place, part.name))
+                begun = None
             if begun is None:
                 chunks.begin(connection, log.STEP, place=self.store.place, source=part.name)
-                begun = log.started(connection, part.name)
+                begun = log.started(connection, part.name, self.store.place)
                 assert begun is not None  # noqa: S101 — it was begun a moment ago
             block, number, rows = begun.next_block, begun.files, begun.rows
             suffix = files.SUFFIX[self.settings.format]
             # What a killed run left of its last file.
-            self.store.delete_file(_key(log.STEP, begun.id, part.name, f"-{number:05}{suffix}"))
+            self.store.delete_file(_log_key(begun.id, part.name, number, suffix))
             last = False
             while not last:
                 found = log.read(connection, part.name, block)
@@ -392,7 +422,7 @@ class RetentionService:
                 failpoints.reach("retention_read")
                 if found.rows or not number:
                     read = ReadPart(chunks.Part("crawl_log", ""), found.columns, found.rows, 0, None, None)
-                    file = self._write(_key(log.STEP, begun.id, part.name, f"-{number:05}{suffix}"), read)
+                    file = self._write(_log_key(begun.id, part.name, number, suffix), read)
                     failpoints.reach("retention_archived")
                     chunks.add_file(connection, begun.id, number, file, str(block))
                     tally.bytes += file.bytes
@@ -400,14 +430,30 @@ class RetentionService:
                     rows += len(found.rows)
                 yield
             if not log.drop(connection, part.name, begun.id, rows):
+                self._discard(connection, InterruptedArchive(begun.id, log.STEP, self.store.place, part.name))
                 raise StoreError(
-                    f"The week {part.name} of the log has {log.count(connection, part.name):,} rows, and its archive {begun.id} "
-                    f"{rows:,}: it was written to meanwhile, and stays. Delete that archive's rows in the table archives to begin anew."
+                    f"The week {part.name} of the log has {log.count(connection, part.name):,} rows, and {rows:,} were archived. It was "
+                    "written to meanwhile, and stays; the next run archives it anew."
                 )
             failpoints.reach("retention_deleted")
             tally.rows += rows
             tally.archives += 1
             yield
+
+    def _has_files(self, connection: Connection, archive_id: int) -> bool:
+        """Whether the store has all noted files of an archive, as they were written: another machine may have written them, whose store has
+        the same name."""
+        with scratch_folder(self.scratch) as folder:
+            for file in archives.files(connection, archive_id):
+                try:
+                    self.store.get_file(file.key, folder / "file")
+                except NotFound:
+                    return False
+                with reporting(folder):
+                    facts = facts_of(folder / "file")
+                if (facts.size, facts.sha256.hex()) != (file.bytes, file.sha256):
+                    return False
+        return True
 
     # Files of the WARC archive -----------------------------------------------------------------------------------------
 
@@ -645,6 +691,11 @@ _PARTS: Final = {step.name: step.parts for step in jobs.STEPS} | {step.name: ste
 def machine() -> str:
     """The name of this machine, as runs of retention are listed."""
     return socket.gethostname()[:64] or "?"
+
+
+def _log_key(archive_id: int, part: str, number: int, suffix: str) -> str:
+    """The key of a file of a week of the log."""
+    return _key(log.STEP, archive_id, part, f"-{number:05}{suffix}")
 
 
 def _key(kind: str, archive_id: int, table: str, suffix: str) -> str:

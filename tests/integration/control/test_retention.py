@@ -343,6 +343,88 @@ def test_what_a_killed_run_left_of_a_file_of_the_log_is_deleted(
     assert archived(kept)["crawl_log"] == 18
 
 
+def interrupted_week(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill a run that has archived one file of a week of the log, and begun another one."""
+    monkeypatch.setattr(log, "BLOCKS", 1)
+    reached = []
+
+    class Killed(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        reached.extend([name] if name == "retention_archived" else [])
+        if len(reached) == 2:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.failpoints.reach", die)
+        with pytest.raises(Killed):
+            kept.service(**dict.fromkeys(Retention().periods(), "0") | {"crawl_log": "90d"}).run()
+
+
+def log_of_many_blocks(store: Store, job_id: int) -> dict[str, list[str]]:
+    """Let the log of the job be long enough for several files; return its rows."""
+    names = store.value(
+        "SELECT string_agg(attname, ', ') FROM pg_attribute WHERE attrelid = 'crawl_log'::regclass AND attnum > 0"
+        " AND attgenerated = '' AND attidentity = '' AND NOT attisdropped"
+    )
+    store.connection.execute(
+        f"INSERT INTO crawl_log ({names}) SELECT {names} FROM crawl_log, generate_series(1, 40) WHERE job_id = {job_id}"
+    )
+    return rows_of(store.connection, "crawl_log")
+
+
+@pytest.mark.parametrize("old", ["is there", "is away", "was of another machine"])
+def test_a_week_is_archived_in_one_store_though_another_one_was_set_meanwhile(
+    store: Store,
+    shop: JobStore,
+    kept: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    old: str,
+) -> None:
+    before = log_of_many_blocks(store, shop.job_id)
+    interrupted_week(kept, monkeypatch)
+    assert len(kept.store_files("log")) == 2
+    new = (
+        kept
+        if old == "was of another machine"
+        else kept.with_store("new", away="retention" if old == "is away" else "")
+    )
+    if old == "was of another machine":  # which has a folder of the same name
+        (kept.folder / "retention").rename(kept.folder / "elsewhere")
+
+    assert new.service().run().problems == []
+    (entry,) = new.archives.listing(kind="log", state="complete")
+    assert new.archives.check(entry.id) == len(new.archives.show(entry.id).files) > 2
+    assert store.value("SELECT count(*) FROM crawl_log") == 0
+    if old == "is there":
+        assert kept.store_files("log") == [], "what was begun there is deleted"
+    if old == "is away":
+        assert "archive 1, which was not completed, may be left in data/retention" in caplog.text
+    assert store.value("SELECT count(*) FROM archives WHERE state = 'writing'") == 0
+    assert new.archives.restore(entry.id).restored == len(before["crawl_log"])
+    assert rows_of(store.connection, "crawl_log") == before
+
+
+def test_a_week_that_was_written_to_meanwhile_is_archived_anew(
+    store: Store, shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_of_many_blocks(store, shop.job_id)
+    interrupted_week(kept, monkeypatch)
+    first = store.value("SELECT min(ctid::text) FROM crawl_log WHERE ctid < '(1,0)'::tid")
+    store.connection.execute("DELETE FROM crawl_log WHERE ctid = %s::tid", (first,))  # in the part that is archived
+    before = rows_of(store.connection, "crawl_log")
+    (problem,) = kept.service().run().problems
+    assert problem.endswith("It was written to meanwhile, and stays; the next run archives it anew.")
+    assert rows_of(store.connection, "crawl_log") == before
+    assert kept.store_files("log") == []
+    assert kept.service().run().problems == []
+    (entry,) = kept.archives.listing(kind="log")
+    assert kept.archives.restore(entry.id).restored == len(before["crawl_log"])
+    assert rows_of(store.connection, "crawl_log") == before
+
+
 def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) -> None:
     shop.connection.execute("SELECT pg_advisory_lock(hashtextextended('holdfast retention', 0))")
     with pytest.raises(UnderWay, match="runs already"):
@@ -609,3 +691,16 @@ def test_a_worker_that_runs_keeps_its_segments(shop: JobStore, kept: Kept) -> No
     shop.connection.execute("UPDATE workers SET started_at = now()")
     kept.service().run()
     assert in_archive(kept) == {name for name in before if name.startswith("w-live/")}
+
+
+def test_a_store_of_archives_that_is_away_stops_the_steps_and_nothing_else(shop: JobStore, kept: Kept) -> None:
+    """Also when a run before it left an archive there that is deleted first."""
+    away = kept.with_store("retention", away="retention")
+    for _ in range(2):
+        result = away.service().run()
+        assert {step.step for step in result.steps if step.problem} >= {"content", "pages", "log"}
+        assert all("cannot be used: not a directory (retention.store)." in problem for problem in result.problems)
+        assert away.service().status().runs[0].ended_at is not None
+    assert kept.service().run().problems == []
+    assert all(entry.state == "complete" for entry in kept.archives.listing(limit=500))
+    assert_invariants(shop.connection)

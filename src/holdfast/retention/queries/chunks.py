@@ -48,7 +48,7 @@ _COMPLETE: Final = """
 UPDATE archives SET state = 'complete', completed_at = clock_timestamp(), rows = %(rows)s, first_at = %(first)s, last_at = %(last)s
 WHERE id = %(archive)s AND state = 'writing'
 """
-_INTERRUPTED: Final = "SELECT id, kind, source FROM archives WHERE state = 'writing' ORDER BY id"
+_INTERRUPTED: Final = "SELECT id, kind, place, source FROM archives WHERE state = 'writing' ORDER BY id"
 _FORGET: Final = "DELETE FROM archives WHERE id = %(archive)s AND state = 'writing'"
 
 
@@ -58,6 +58,15 @@ class Column(NamedTuple):
     name: str
     kind: str
     """`int`, `bool`, `float`, `bytes`, `time`, `date`; `text` for all other types, as PostgreSQL writes them."""
+
+
+class InterruptedArchive(NamedTuple):
+    """An archive that a run began and did not complete; its rows are in the store."""
+
+    id: int
+    kind: str
+    place: str
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +230,9 @@ def complete(
     return connection.execute(_COMPLETE, values).rowcount == 1
 
 
-def interrupted(connection: psycopg.Connection) -> list[tuple[int, str, str | None]]:
-    """Return the id, kind and source of archives that a run began and did not complete. Before: this process holds the lock of runs."""
-    return [(row[0], row[1], row[2]) for row in connection.execute(_INTERRUPTED)]
+def interrupted(connection: psycopg.Connection) -> list[InterruptedArchive]:
+    """Return the archives that a run began and did not complete. Before: this process holds the lock of runs."""
+    return [InterruptedArchive(*row) for row in connection.execute(_INTERRUPTED)]
 
 
 def forget(connection: psycopg.Connection, archive_id: int) -> None:

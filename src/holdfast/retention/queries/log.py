@@ -41,7 +41,7 @@ ORDER BY c.relname
 _STARTED: Final = """
 SELECT a.id, count(f.number), COALESCE(sum(f.rows), 0)::bigint, COALESCE(max(f.mark::bigint), 0), min(a.started_at)
 FROM archives a LEFT JOIN archive_files f ON f.archive_id = a.id
-WHERE a.kind = 'log' AND a.source = %(part)s AND a.state = 'writing' GROUP BY a.id
+WHERE a.kind = 'log' AND a.source = %(part)s AND a.state = 'writing' AND a.place = %(place)s GROUP BY a.id
 """
 _SUMS: Final = """
     SELECT domain_id, job_id, count(*) AS requests, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
@@ -120,9 +120,9 @@ def old_parts(connection: psycopg.Connection, kept: timedelta) -> list[LogPart]:
     return [LogPart(*row) for row in connection.execute(_PARTITIONS, {"kept": kept})]
 
 
-def started(connection: psycopg.Connection, part: str) -> StartedArchive | None:
-    """Return the archive of a week that a run began."""
-    row = connection.execute(_STARTED, {"part": part}).fetchone()
+def started(connection: psycopg.Connection, part: str, place: str) -> StartedArchive | None:
+    """Return the archive of a week that a run began in the store at `place`."""
+    row = connection.execute(_STARTED, {"part": part, "place": place}).fetchone()
     return None if row is None else StartedArchive(*row)
 
 
