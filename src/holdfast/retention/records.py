@@ -28,7 +28,8 @@ class StepResult:
 
     step: str
     rows: Int64
-    """Rows that were archived and deleted; of the step `segments` files."""
+    """What was archived and deleted: URLs with all that belongs to them (the steps `content`, `frontier_completed`, `frontier_failed`
+    and `pages`), files (`segments`), or rows."""
     archives: int
     bytes: Int64
     """What their archives take."""
@@ -45,8 +46,12 @@ class RetentionResult:
 
     @property
     def problems(self) -> list[str]:
-        """Why steps did not come to their end."""
-        return [step.problem for step in self.steps if step.problem is not None]
+        """Why steps did not come to their end: each reason once, after the names of the steps."""
+        steps: dict[str, list[str]] = {}
+        for step in self.steps:
+            if step.problem is not None:
+                steps.setdefault(step.problem, []).append(step.step)
+        return [f"{', '.join(names)}: {problem}" for problem, names in steps.items()]
 
 
 @record

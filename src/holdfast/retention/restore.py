@@ -21,7 +21,7 @@ from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
 from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
 from holdfast.retention import files
-from holdfast.retention.queries import archives, log, runs
+from holdfast.retention.queries import archives, jobs, log, runs, tables
 from holdfast.retention.records import ArchiveDetails, ArchiveEntry, ArchiveFile, RestoredArchive
 from holdfast.retention.scratch import scratch_folder
 from holdfast.retention.segment_files import SegmentFiles, reporting
@@ -29,6 +29,7 @@ from holdfast.retention.segment_files import SegmentFiles, reporting
 KEEP: Final = timedelta(days=30)
 """How long what was restored is not archived again."""
 TABLES: Final = "tables"
+KINDS: Final = (*(step.name for step in (*jobs.STEPS, *tables.STEPS)), log.STEP, manifest.SEGMENT)
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _OWN_SCHEMAS: Final = frozenset({"public", "procrastinate", "information_schema"})
 
@@ -60,7 +61,8 @@ class ArchiveService:
         before: int | None = None,
         limit: int = 100,
     ) -> list[ArchiveEntry]:
-        """Return archives, the newest first. Raises NotFound if there is no such job."""
+        """Return archives, the newest first. Raises NotFound if there is no such job, UsageError if there is no such kind."""
+        check_kind(kind)
         with self.database.session() as connection:
             job_id = None if job is None else db_jobs.find(connection, job)
             return archives.listing(connection, kind=kind, job_id=job_id, state=state, before=before, limit=limit)
@@ -71,7 +73,8 @@ class ArchiveService:
             return ArchiveDetails(archives.get(connection, archive_id), archives.files(connection, archive_id))
 
     def matching(self, *, kind: str | None, job: str | None) -> list[int]:
-        """Return the ids of complete archives of a kind and a job, the oldest first. Raises NotFound."""
+        """Return the ids of complete archives of a kind and a job, the oldest first. Raises NotFound, UsageError."""
+        check_kind(kind)
         with self.database.session() as connection:
             job_id = None if job is None else db_jobs.find(connection, job)
             return archives.matching(connection, kind=kind, job_id=job_id)
@@ -146,6 +149,11 @@ class ArchiveService:
                 archives.unlock(connection)
         rows = len(listed) if entry.kind == manifest.SEGMENT else sum(file.rows for file in listed)
         return RestoredArchive(archive_id, entry.kind, rows, restored, TABLES)
+
+    def segments_needed(self, job: str) -> list[int]:
+        """Return the archives of segments with the sources of pages of a job, which are not restored. Raises NotFound."""
+        with self.database.session() as connection:
+            return archives.segments_of_job(connection, db_jobs.find(connection, job))
 
     def _into_tables(
         self,
@@ -231,6 +239,12 @@ class ArchiveService:
                 watch(len(paths), len(listed))
             failpoints.reach("retention_scratch")
             yield paths
+
+
+def check_kind(kind: str | None) -> None:
+    """Raise UsageError if retention writes no archives of this kind; None: all kinds."""
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f"There are no archives of the kind {kind[:50]!r}; kinds: {', '.join(KINDS)}.")
 
 
 def check_schema(schema: str | None) -> None:

@@ -44,6 +44,8 @@ logger: Final = logging.getLogger(__name__)
 
 ACTOR: Final = "schedule"
 """The actor of runs by the schedule, in the audit log."""
+URL_STEPS: Final = frozenset(step.name for step in jobs.STEPS)
+"""The steps whose results count URLs."""
 SEGMENTS: Final = "segments"
 """The step that moves files of the WARC archive."""
 _WAITING: Final = frozenset({SegmentState.OPEN, SegmentState.LOCAL})
@@ -57,7 +59,7 @@ _WHAT: Final = {
     "pages": ("pages", "pages of jobs that ended, with their URLs, links, items, versions"),
     "versions": ("versions", "earlier versions of pages, from their replacement on"),
     "tasks": ("tasks", "tasks that ended, but the newest of each URL"),
-    "images": ("images", "images on pages that no longer show them"),
+    "images": ("images", "images on pages since they were last seen, on domains without a live job"),
     "webhooks": ("webhooks", "messages that were delivered or given up"),
     "audit": ("audit", "the audit log"),
     "log": ("crawl_log", "the log of requests, by weeks; sums stay"),
@@ -245,7 +247,6 @@ class RetentionService:
         except StoreUnavailable:
             raise
         except HoldfastError as problem:
-            logger.warning("retention: step %s stopped: %s", step, problem)
             return StepResult(step, tally.rows, tally.archives, tally.bytes, str(problem))
         finally:
             work.close()
@@ -310,11 +311,12 @@ class RetentionService:
 
                 def delete(keys: Keys = keys, job: jobs.EndedJob = job) -> int:
                     if step.forgets:
-                        rows = jobs.forget(connection, keys, job.ended_at, pages=step is jobs.PAGES)
+                        jobs.forget(connection, keys, job.ended_at, pages=step is jobs.PAGES)
                     else:
-                        rows = sum(chunks.delete(connection, part, keys) for part in step.parts)
+                        for part in step.parts:
+                            chunks.delete(connection, part, keys)
                     jobs.save_progress(connection, step, job)
-                    return rows
+                    return len(keys)
 
                 ended = self._archive(connection, step.name, step.parts, keys, tally, lock=lock, delete=delete)
                 yield

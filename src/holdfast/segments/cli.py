@@ -84,6 +84,9 @@ def list_segments(
     if as_json:
         output.print_json({"segments": found, "after": last})
         return
+    if not found:
+        command_context.say("There are no such segments; `holdfast segments` shows the machines.")
+        return
     rows = [
         (
             one.segment,

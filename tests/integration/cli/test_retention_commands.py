@@ -147,18 +147,20 @@ def test_killed_runs_and_restores_leave_no_copies(
     assert_invariants(store.connection)
 
 
-def test_what_the_commands_say(cli: Cli, store: Store, kept: Kept) -> None:
+def test_what_the_commands_say(cli: Cli, store: Store, kept: Kept, old_segments: dict[str, bytes]) -> None:
     told = cli("retention", "status")
     assert told.code == 0
     assert re.search(r"^pages of jobs that ended, .+ 90d +retention\.pages$", told.out, re.MULTILINE)
     assert "Retention runs only when `holdfast retention run` is called; retention.schedule changes that." in told.out
 
     dry = cli("retention", "run", "--dry-run")
-    assert re.search(r"^pages +8 +0 +0 B$", dry.out, re.MULTILINE)
-    assert "would be archived and deleted." in dry.out
+    assert re.search(r"^pages +8 URLs +0 +0 B$", dry.out, re.MULTILINE)
+    assert re.search(r"^segments +4 files +0 +", dry.out, re.MULTILINE)
+    assert re.search(r"^\d+ URLs, \d+ rows and 4 files would be archived and deleted\.$", dry.out, re.MULTILINE)
     asked = cli("retention", "run", stdin="n\n")
     assert asked.code == 5
-    assert "rows would be archived and deleted" in asked.err
+    assert "rows and 4 files would be archived and deleted" in asked.err
+    assert f"rows and 4 files to {kept.folder / 'retention'}, and delete them from the store?" in asked.out + asked.err
     assert "There is no terminal to ask on; --yes confirms." in cli("retention", "run", stdin=b"").err
     assert store.value("SELECT count(*) FROM archives") == 0
 
@@ -178,9 +180,22 @@ def test_what_the_commands_say(cli: Cli, store: Store, kept: Kept) -> None:
     assert "read, and as they were written." in cli("archive", "show", number, "--check").out
     assert "Say which archives" in cli("archive", "restore").refused(2)
     assert "There is no archive 999" in cli("archive", "restore", "999").refused(4)
+    for command in ("list", "restore"):
+        wrong = cli("archive", command, "--kind", "page").refused(2)
+        assert "There are no archives of the kind 'page'; kinds: content, frontier_completed, " in wrong
+    assert f"In {kept.folder / 'retention'}, complete." in cli("archive", "show", number).out
+    assert f"Archives go to {kept.folder / 'retention'}." in cli("retention", "status").out
     assert cli("archive", "restore", "--job", "shop", "--schema", "old").code == 0
     restored = cli("archive", "restore", "--job", "shop")
     assert re.match(r"\d+ archives restored: \d+ rows written into their tables", restored.out), restored
+    hint = re.search(
+        r"in 2 archived files of the archive \(WARC\): `holdfast (archive restore .+)` restores", restored.err
+    )
+    assert hint, restored
+    assert cli(*hint[1].split()).out == "2 archives restored: 2 rows written into their tables.\n"
+    again = cli("archive", "restore", "--job", "shop")
+    assert again.code == 0
+    assert "There is nothing to restore: there are no such archives, or all were restored before" in again.err
     assert store.value("SELECT count(*) FROM crawled_pages") == 8
     assert_invariants(store.connection)
 
@@ -196,3 +211,33 @@ def test_the_background_runs_it_when_it_is_due(store: Store, kept: Kept) -> None
     assert store.value("SELECT count(*) FROM crawled_pages WHERE job_id <> %s", store.job) == 0
     assert store.value("SELECT actor FROM audit_log WHERE object_kind = 'retention'") == "schedule"
     assert_invariants(store.connection)
+
+
+def test_a_store_of_archives_that_cannot_be_used_is_named_once(
+    cli: Cli, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kept.folder.parent / "file").touch()
+    monkeypatch.setenv("HOLDFAST_RETENTION_STORE", str(kept.folder.parent / "file"))
+    refused = cli("retention", "run", "--yes")
+    assert refused.code == 1
+    assert refused.out == ""
+    where = f"The archives in {kept.folder.parent / 'file'} cannot be used"
+    assert re.fullmatch(
+        rf"Error: Not all was done; the next run goes on\. content, .*pages.*: {re.escape(where)}: [^:]+ \(retention\.store\)\. "
+        rf"log: {re.escape(where)}: not a directory \(retention\.store\)\.\n",
+        refused.err,
+    ), refused.err
+
+
+def test_a_dry_run_counts_urls_of_contents_as_a_run_does(cli: Cli, store: Store, kept: Kept) -> None:
+    """Also of pages with a text and a document."""
+    store.connection.execute(
+        """INSERT INTO documents (domain_id, job_id, url_key, fetched_at, words, extractor, kind, block_hashes, block_words,
+                                  heading_blocks, body)
+           SELECT domain_id, job_id, url_key, crawled_at, 0, '1', 'article', '{}', '{}', '{}', '' FROM crawled_pages
+           WHERE job_id <> %s""",
+        (store.job,),
+    )
+    dry = {step["step"]: step["rows"] for step in cli("retention", "run", "--dry-run", "--json").json["steps"]}
+    done = {step["step"]: step["rows"] for step in cli("retention", "run", "--yes", "--json").json["steps"]}
+    assert dry["content"] == done["content"] > 0

@@ -31,6 +31,12 @@ _MATCHING: Final = """
 SELECT id FROM archives WHERE state = 'complete' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
   AND (%(job)s::bigint IS NULL OR job_id = %(job)s) ORDER BY id
 """
+_OF_JOB: Final = """
+SELECT a.id FROM archives a WHERE a.kind = 'segment' AND a.state = 'complete' AND a.source IN (
+    SELECT archive_segment FROM crawled_pages WHERE job_id = %(job)s
+    UNION SELECT archive_segment FROM page_versions WHERE job_id = %(job)s)
+ORDER BY a.id
+"""
 _SUMMARY: Final = """
 SELECT a.kind, count(*) AS archives, sum(a.rows)::bigint AS rows, COALESCE(sum(f.bytes), 0)::bigint AS bytes,
        min(a.first_at) AS first_at, max(a.last_at) AS last_at
@@ -153,6 +159,11 @@ def files(connection: psycopg.Connection, archive_id: int) -> list[ArchiveFile]:
 def matching(connection: psycopg.Connection, *, kind: str | None, job_id: int | None) -> list[int]:
     """Return the ids of complete archives, the oldest first."""
     return [row[0] for row in connection.execute(_MATCHING, {"kind": kind, "job": job_id})]
+
+
+def segments_of_job(connection: psycopg.Connection, job_id: int) -> list[int]:
+    """Return the ids of complete archives of segments that pages of a job, or their versions, name."""
+    return [row[0] for row in connection.execute(_OF_JOB, {"job": job_id})]
 
 
 def summary(connection: psycopg.Connection) -> list[ArchiveSummary]:
