@@ -12,7 +12,7 @@ import pytest
 from holdfast.archive.reader import ArchiveReader
 from holdfast.control.verify import Verifier
 from holdfast.db.connection import Database
-from holdfast.retention.service import machine
+from holdfast.retention.schedule import machine
 from tests.support.aged import DATA, JobStore, Kept, crawl_site, end_job, let_pass, rows_of
 from tests.support.cli import Cli, only_ours
 from tests.support.crawls import Program, wait_for
