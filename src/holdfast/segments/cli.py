@@ -164,7 +164,7 @@ def lost(
 
 
 def _print(found: LostMachine) -> None:
-    verb = "would be lost" if found.dry_run else "are lost"
+    verb = "would be lost" if found.dry_run else "is lost" if len(found.segments) == 1 else "are lost"
     output.print_line(
         f"{pluralize(len(found.segments), 'file')} of {safe(found.machine)} {verb}, with {pluralize(found.pages, 'page')} and "
         f"{pluralize(found.versions, 'earlier version')} of pages."

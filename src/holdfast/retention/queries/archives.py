@@ -256,7 +256,7 @@ def sign_for_analysis(connection: psycopg.Connection, schema: str, table: str, a
 def copy_rows(
     connection: psycopg.Connection, target: Sequence[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> int:
-    """Copy rows into a table; return how many. `target`: its name, perhaps after that of its schema."""
+    """Copy rows into a table; return how many. `target`: its name, or the names of its schema and of itself."""
     query = sql.SQL("COPY {} ({}) FROM STDIN").format(
         sql.Identifier(*target), sql.SQL(", ").join(map(sql.Identifier, columns))
     )

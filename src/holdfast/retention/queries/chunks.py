@@ -96,7 +96,7 @@ class Keys:
         return f"unnest({arrays}) WITH ORDINALITY AS k({', '.join(self.types)}, place)"
 
     def first(self, count: int) -> "Keys":
-        """The first so many keys."""
+        """The first `count` keys."""
         return replace(self, values={name: values[:count] for name, values in self.values.items()})
 
     def parameters(self) -> dict[str, Any]:

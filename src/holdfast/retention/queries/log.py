@@ -153,8 +153,8 @@ def count(connection: psycopg.Connection, part: str) -> int:
 def drop(connection: psycopg.Connection, part: str, archive_id: int, rows: int) -> bool:
     """Drop a week with `rows` rows, add its sums to the roll-ups, and complete its archive; False: it has other rows.
 
-    Before: no transaction is open; all rows are in files of the archive. Raises UnderWay when someone reads the log for longer than a few
-    seconds: nothing has happened.
+    Before: no transaction is open; all rows are in files of the archive. Raises UnderWay when another session reads the log for longer than
+    a few seconds: nothing has happened.
     """
     name = sql.Identifier(part)
     with _lock_errors(part), connection.transaction():
@@ -193,7 +193,7 @@ def restore(connection: psycopg.Connection, part: str) -> None:
 
 
 def _when_free(connection: psycopg.Connection, change: Callable[[], object]) -> None:
-    """Make a change that locks the whole log, as soon as no one reads it. Before: a transaction is open.
+    """Make a change that locks the whole log, as soon as no other session reads it. Before: a transaction is open.
 
     Raises psycopg.errors.LockNotAvailable after a few attempts, each too short for workers to notice.
     """
@@ -220,7 +220,7 @@ def _lock_errors(part: str) -> Iterator[None]:
         yield
     except psycopg.errors.LockNotAvailable as problem:
         raise UnderWay(
-            f"The week {part} waits: someone reads the log for longer than a few seconds, perhaps an export, a backup or "
+            f"The week {part} waits: the log is being read for longer than a few seconds, by an export, a backup or "
             "`holdfast verify`. Nothing was changed; run it again when that has ended."
         ) from problem
 
