@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import failpoints
-from holdfast.archive.file_store import FileStore, facts_of
+from holdfast.archive.file_store import DEFAULT, FileStore, facts_of
 from holdfast.archive.machine_id import machine_id
 from holdfast.db import archive_segments
 from holdfast.db import archives as manifest
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
+from holdfast.errors import ArchiveDamaged, NotFound, Refused, UnderWay, UsageError
 from holdfast.retention import files
 from holdfast.retention.queries import archives, jobs, log, runs, tables
 from holdfast.retention.records import ArchiveDetails, ArchiveEntry, ArchiveFile, RestoredArchive
@@ -228,7 +228,15 @@ class ArchiveService:
             paths = []
             for number, file in enumerate(listed):
                 path = folder / f"{number:06}-{file.key.rpartition('/')[2]}"
-                store.get_file(file.key, path)
+                try:
+                    store.get_file(file.key, path)
+                except NotFound as problem:
+                    if entry.place != DEFAULT:
+                        raise
+                    raise NotFound(
+                        f"{problem} Without retention.store archives are in the data folder of the machine that wrote them; if that was "
+                        f"another one, restore archive {entry.id} there."
+                    ) from problem
                 facts = facts_of(path)
                 if (facts.size, facts.sha256.hex()) != (file.bytes, file.sha256):
                     raise ArchiveDamaged(

@@ -18,7 +18,7 @@ from holdfast.control.verify import Verifier
 from holdfast.db import sweeper
 from holdfast.db.connection import Database
 from holdfast.db.verify import Finding
-from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
+from holdfast.errors import ArchiveDamaged, NotFound, Refused, UnderWay, UsageError
 from holdfast.model.url import url_key
 from holdfast.pages.service import PageService
 from holdfast.pages.source import SourceReader
@@ -546,6 +546,15 @@ def test_a_damaged_file_restores_nothing(shop: JobStore, kept: Kept) -> None:
     with pytest.raises(ArchiveDamaged):
         kept.archives.check(entry.id)
     assert rows_of(shop.connection, *DATA) == left
+
+
+def test_an_archive_on_another_machine_is_restored_there(shop: JobStore, kept: Kept) -> None:
+    kept.service().run()
+    (entry,) = kept.archives.listing(kind="pages")
+    (kept.folder / "retention").rename(kept.folder / "on another machine")
+    for call in (kept.archives.restore, kept.archives.check):
+        with pytest.raises(NotFound, match=f"There is no file .* restore archive {entry.id} there"):
+            call(entry.id)
 
 
 def test_rows_for_analysis_leave_the_store_as_it_is(shop: JobStore, kept: Kept) -> None:
