@@ -98,7 +98,7 @@ def status(ctx: typer.Context, as_json: output.Json = False) -> None:
         output.print_table(
             ["ARCHIVED", "ARCHIVES", "ROWS", "SIZE", "FROM (UTC)", "TO (UTC)"], table, right="ARCHIVES ROWS SIZE"
         )
-    output.print_line(f"Archives go to {_place(ctx, found.store)}.")
+    output.print_line(f"Archives go to {_place(found.store)}.")
 
 
 @retention_app.command("run", cls=Command)
@@ -122,7 +122,7 @@ def run(
         found = _amount(_watched(service, dry_run=True))
         if found:
             command_context.confirm(
-                f"Archive {found} to {_place(ctx, service.place)}, and delete them from the store?",
+                f"Archive {found} to {_place(service.place)}, and delete them from the store?",
                 f"{found} would be archived and deleted.",
             )
     result = _watched(service, dry_run=dry_run)
@@ -166,14 +166,9 @@ def _amount(result: RetentionResult) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _place(ctx: typer.Context, place: str) -> str:
+def _place(place: str) -> str:
     """Where archives are, for people."""
-    if place != DEFAULT:
-        return output.safe(place)
-    context = command_context.get(ctx)
-    if context.remote:
-        return "the folder retention in the data folder of the server"
-    return output.safe(str((context.settings.data / "retention").absolute()))
+    return "the folder retention in the data folder" if place == DEFAULT else output.safe(place)
 
 
 @archive_app.command("list", cls=Command)
@@ -244,7 +239,7 @@ def show(
         return
     rows = [(file.table_name, file.rows, format_bytes(file.bytes), file.sha256, file.key) for file in found.files]
     output.print_table(["TABLE", "ROWS", "SIZE", "SHA-256", "FILE"], rows, right="ROWS SIZE")
-    output.print_line(f"In {_place(ctx, found.archive.place)}, {found.archive.state}.")
+    output.print_line(f"In {_place(found.archive.place)}, {found.archive.state}.")
     if checked is not None:
         output.print_line(f"{pluralize(checked, 'file')} read, and as they were written.")
 
@@ -309,11 +304,10 @@ def restore(
         f"{pluralize(len(done), 'archive')} restored: {pluralize(restored, 'row')} written into {where}"
         f"{f', {there:,} were there or have newer ones' if there else ''}."
     )
-    if job is not None and schema is None and isinstance(service, ArchiveService):
-        needed = service.segments_needed(job)
-        if needed:
-            command_context.say(
-                f"Sources of its pages are in {pluralize(len(needed), 'archived file')} of the archive (WARC): "
-                f"`holdfast archive restore {' '.join(map(str, needed[:_EXAMPLES]))}{' …' if len(needed) > _EXAMPLES else ''}` "
-                "restores them."
-            )
+    needed = sorted({segment for one in done for segment in one.segments} - {one.id for one in done})
+    if needed:
+        command_context.say(
+            f"Sources of these pages are in {pluralize(len(needed), 'archived file')} of the archive (WARC): "
+            f"`holdfast archive restore {' '.join(map(str, needed[:_EXAMPLES]))}{' …' if len(needed) > _EXAMPLES else ''}` "
+            "restores them."
+        )

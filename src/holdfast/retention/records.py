@@ -1,5 +1,6 @@
 """Retention: what it keeps how long, what it did, and the archives that it wrote."""
 
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -151,6 +152,8 @@ class RestoredArchive:
     """Rows that were written; the others were there."""
     into: str
     """`tables`, the name of a schema, or a folder."""
+    segments: list[Int64] = field(default_factory=list)
+    """Archives of segments that its pages are in, and which are not restored: without them the sources of those pages cannot be read."""
 
 
 @record

@@ -33,6 +33,9 @@ KINDS: Final = (*(step.name for step in (*jobs.STEPS, *tables.STEPS)), log.STEP,
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _OWN_SCHEMAS: Final = frozenset({"public", "procrastinate", "information_schema"})
 
+_WITH_SEGMENT: Final = frozenset({"crawled_pages", "page_versions"})
+"""Tables whose rows say in which segment their source is."""
+
 RestoreWatch = Callable[[int, int, int], None]
 """Called with the archives that are restored, all that are to be, and the rows that were written."""
 OpenStore = Callable[[str], FileStore]
@@ -144,16 +147,11 @@ class ArchiveService:
             if not archives.try_lock(connection):
                 raise UnderWay("Retention runs on this store; restore when it has ended.")
             try:
-                restored = self._into_tables(connection, entry, listed, paths, keep)
+                restored, needed = self._into_tables(connection, entry, listed, paths, keep)
             finally:
                 archives.unlock(connection)
         rows = len(listed) if entry.kind == manifest.SEGMENT else sum(file.rows for file in listed)
-        return RestoredArchive(archive_id, entry.kind, rows, restored, TABLES)
-
-    def segments_needed(self, job: str) -> list[int]:
-        """Return the archives of segments with the sources of pages of a job, which are not restored. Raises NotFound."""
-        with self.database.session() as connection:
-            return archives.segments_of_job(connection, db_jobs.find(connection, job))
+        return RestoredArchive(archive_id, entry.kind, rows, restored, TABLES, sorted(needed))
 
     def _into_tables(
         self,
@@ -162,7 +160,9 @@ class ArchiveService:
         listed: Sequence[ArchiveFile],
         paths: Sequence[Path],
         keep: timedelta,
-    ) -> int:
+    ) -> tuple[int, set[int]]:
+        """Restore an archive; return the rows that were written, and the archives of segments that its pages are in."""
+        needed: set[int] = set()
         with connection.transaction():
             state, kind, job_id, source = archives.lock(connection, entry.id)
             if kind == manifest.SEGMENT:
@@ -174,7 +174,7 @@ class ArchiveService:
                     raise Refused(
                         f"The job of archive {entry.id} was deleted; `--schema NAME` restores its rows for analysis."
                     )
-                restored = _restore_rows(connection, listed, paths, job_id, keep)
+                restored, needed = _restore_rows(connection, listed, paths, job_id, keep)
             failpoints.reach("retention_restored")
             archives.mark_restored(connection, entry.id, keep)
             if kind == manifest.SEGMENT and self.machine is not None:
@@ -184,7 +184,7 @@ class ArchiveService:
                 archive_segments.found(
                     connection, archive_segments.machine(connection, folder_id, self.machine), [source or ""]
                 )
-        return restored
+        return restored, needed
 
     def _restore_segment(self, name: str, listed: Sequence[ArchiveFile], paths: Sequence[Path]) -> int:
         if not paths:
@@ -271,12 +271,13 @@ def _table_of(file: ArchiveFile) -> str:
 
 def _restore_rows(
     connection: Connection, listed: Sequence[ArchiveFile], paths: Sequence[Path], job_id: int | None, keep: timedelta
-) -> int:
-    """Insert rows in the order in which they were archived: pages before what hangs on them.
+) -> tuple[int, set[int]]:
+    """Insert rows in the order in which they were archived: pages before what hangs on them. Return how many, and the archives of segments
+    that they name.
 
     Before: the job is kept; None: each of these rows has its own.
     """
-    restored = 0
+    restored, needed = 0, set[int]()
     for file, path in zip(listed, paths, strict=True):
         table = file.table_name
         names, rows = files.read(path)
@@ -291,7 +292,9 @@ def _restore_rows(
             restored += archives.insert_urls(connection, source, columns, job_id)
         else:
             restored += archives.insert(connection, table, source, columns)
-    return restored
+        if table in _WITH_SEGMENT:
+            needed |= archives.segments_needed(connection, source)
+    return restored, needed
 
 
 def _restore_week(connection: Connection, part: str, paths: Sequence[Path]) -> int:

@@ -160,7 +160,10 @@ def test_what_the_commands_say(cli: Cli, store: Store, kept: Kept, old_segments:
     asked = cli("retention", "run", stdin="n\n")
     assert asked.code == 5
     assert "rows and 4 files would be archived and deleted" in asked.err
-    assert f"rows and 4 files to {kept.folder / 'retention'}, and delete them from the store?" in asked.out + asked.err
+    assert (
+        "rows and 4 files to the folder retention in the data folder, and delete them from the store?"
+        in asked.out + asked.err
+    )
     assert "There is no terminal to ask on; --yes confirms." in cli("retention", "run", stdin=b"").err
     assert store.value("SELECT count(*) FROM archives") == 0
 
@@ -183,8 +186,8 @@ def test_what_the_commands_say(cli: Cli, store: Store, kept: Kept, old_segments:
     for command in ("list", "restore"):
         wrong = cli("archive", command, "--kind", "page").refused(2)
         assert "There are no archives of the kind 'page'; kinds: content, frontier_completed, " in wrong
-    assert f"In {kept.folder / 'retention'}, complete." in cli("archive", "show", number).out
-    assert f"Archives go to {kept.folder / 'retention'}." in cli("retention", "status").out
+    assert "In the folder retention in the data folder, complete." in cli("archive", "show", number).out
+    assert "Archives go to the folder retention in the data folder." in cli("retention", "status").out
     assert cli("archive", "restore", "--job", "shop", "--schema", "old").code == 0
     restored = cli("archive", "restore", "--job", "shop")
     assert re.match(r"\d+ archives restored: \d+ rows written into their tables", restored.out), restored

@@ -31,11 +31,9 @@ _MATCHING: Final = """
 SELECT id FROM archives WHERE state = 'complete' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
   AND (%(job)s::bigint IS NULL OR job_id = %(job)s) ORDER BY id
 """
-_OF_JOB: Final = """
-SELECT a.id FROM archives a WHERE a.kind = 'segment' AND a.state = 'complete' AND a.source IN (
-    SELECT archive_segment FROM crawled_pages WHERE job_id = %(job)s
-    UNION SELECT archive_segment FROM page_versions WHERE job_id = %(job)s)
-ORDER BY a.id
+_NEEDED: Final = """
+SELECT a.id FROM archives a JOIN (SELECT DISTINCT archive_segment FROM {source}) s ON s.archive_segment = a.source
+WHERE a.kind = 'segment' AND a.state = 'complete'
 """
 _SUMMARY: Final = """
 SELECT a.kind, count(*) AS archives, sum(a.rows)::bigint AS rows, COALESCE(sum(f.bytes), 0)::bigint AS bytes,
@@ -161,11 +159,6 @@ def matching(connection: psycopg.Connection, *, kind: str | None, job_id: int | 
     return [row[0] for row in connection.execute(_MATCHING, {"kind": kind, "job": job_id})]
 
 
-def segments_of_job(connection: psycopg.Connection, job_id: int) -> list[int]:
-    """Return the ids of complete archives of segments that pages of a job, or their versions, name."""
-    return [row[0] for row in connection.execute(_OF_JOB, {"job": job_id})]
-
-
 def summary(connection: psycopg.Connection) -> list[ArchiveSummary]:
     """Return what is archived, by kind."""
     with connection.cursor(row_factory=by_name(ArchiveSummary)) as cursor:
@@ -289,6 +282,12 @@ def insert(connection: psycopg.Connection, table: str, source: str, columns: Seq
         where=sql.SQL(_WHERE.get(table, "")),
     )
     return connection.execute(query, prepare=False).rowcount
+
+
+def segments_needed(connection: psycopg.Connection, source: str) -> set[int]:
+    """Return the ids of complete archives of segments that rows of a temporary table name."""
+    query = sql.SQL(_NEEDED).format(source=sql.Identifier(source))
+    return {row[0] for row in connection.execute(query, prepare=False)}
 
 
 def _names(columns: Sequence[str]) -> sql.Composed:
