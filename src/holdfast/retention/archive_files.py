@@ -59,7 +59,7 @@ class ArchiveFiles:
         keys = {file.key for file in listed}
         for suffix in (*files.SUFFIX.values(), SEGMENT_SUFFIX):
             if found.kind == log.STEP:
-                keys.add(log_file_key(found.id, found.source or "", len(listed), suffix))
+                keys.add(log_file_key(found.id, log.week_of(found.source or ""), len(listed), suffix))
             else:
                 names = [part.table for part in _PARTS[found.kind]] if found.kind in _PARTS else [manifest.SEGMENT]
                 keys |= {file_key(found.kind, found.id, name, suffix) for name in names}

@@ -168,7 +168,7 @@ class ArchiveService:
             if kind == manifest.SEGMENT:
                 restored = self._restore_segment(source or "", listed, paths)
             elif kind == log.STEP:
-                restored = _restore_week(connection, source or "", paths) if state == "complete" else 0
+                restored = _restore_week(connection, log.week_of(source or ""), paths) if state == "complete" else 0
             else:
                 if job_id is not None and not archives.keep_job(connection, job_id, keep):
                     raise Refused(
@@ -298,9 +298,15 @@ def _restore_rows(
 
 
 def _restore_week(connection: Connection, part: str, paths: Sequence[Path]) -> int:
-    if not log.make_table(connection, part):
-        raise Refused(f"The week {part} of the log is there; nothing was restored.")
     restored = 0
+    if not log.make_table(connection, part):  # it has rows again, by a backfill, or from another archive
+        for path in paths:
+            names, rows = files.read(path)
+            source = archives.make_temporary(connection, "crawl_log")
+            archives.copy_rows(connection, (source,), names, rows)
+            restored += log.merge(connection, part, source, names)
+            archives.drop_temporary(connection, source)
+        return restored
     for path in paths:
         names, rows = files.read(path)
         restored += archives.copy_rows(connection, (part,), names, rows)

@@ -82,11 +82,12 @@ class RowSteps:
             begun = log.started(connection, part.name, self.files.store.place)
             if begun is not None and not self.files.is_stored(connection, begun.id):
                 self.files.discard(
-                    connection, InterruptedArchive(begun.id, log.STEP, self.files.store.place, part.name)
+                    connection, InterruptedArchive(begun.id, log.STEP, self.files.store.place, begun.source)
                 )
                 begun = None
             if begun is None:
-                chunks.begin(connection, log.STEP, place=self.files.store.place, source=part.name)
+                source = log.new_source(connection, part.name)
+                chunks.begin(connection, log.STEP, place=self.files.store.place, source=source)
                 begun = log.started(connection, part.name, self.files.store.place)
                 assert begun is not None  # noqa: S101 — it was begun a moment ago
             block, number, rows = begun.next_block, begun.files, begun.rows
@@ -108,7 +109,7 @@ class RowSteps:
                 yield
             if not log.drop(connection, part.name, begun.id, rows):
                 self.files.discard(
-                    connection, InterruptedArchive(begun.id, log.STEP, self.files.store.place, part.name)
+                    connection, InterruptedArchive(begun.id, log.STEP, self.files.store.place, begun.source)
                 )
                 raise StoreError(
                     f"The week {part.name} of the log has {log.count(connection, part.name):,} rows, and {rows:,} were archived. It was "

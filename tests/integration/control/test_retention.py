@@ -5,7 +5,7 @@ import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from holdfast.settings import Retention
 from tests.integration.archive.exchanges import body_of, exchange, keep, writer
 from tests.support.aged import DATA, JobStore, Kept, crawl_site, end_job, let_pass, rows_of
 from tests.support.factories import Store
+from tests.support.history import make_week
 from tests.support.invariants import assert_invariants
 from tests.support.tasks import Tasks
 
@@ -425,6 +426,40 @@ def test_a_week_that_was_written_to_meanwhile_is_archived_anew(
     assert rows_of(store.connection, "crawl_log") == before
 
 
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_week_that_gets_rows_again_is_archived_again_and_all_come_back(
+    store: Store, shop: JobStore, kept: Kept, turn: int
+) -> None:
+    """As by a backfill of a log of that time; restored in either order."""
+    before = rows_of(store.connection, "crawl_log")
+    store.connection.execute("CREATE TABLE later AS SELECT * FROM crawl_log ORDER BY ctid LIMIT 5")
+    store.connection.execute("DELETE FROM crawl_log WHERE to_jsonb(crawl_log) IN (SELECT to_jsonb(l) FROM later l)")
+    weeks = rows_of(
+        store.connection, "(SELECT date_trunc('week', crawled_at AT TIME ZONE 'UTC')::date AS day FROM later)"
+    )
+    service = kept.service(**dict.fromkeys(Retention().periods(), "0") | {"crawl_log": "90d"})
+    assert service.run().problems == []
+    for row in weeks[next(iter(weeks))]:
+        make_week(store.connection, date.fromisoformat(json.loads(row)["day"]))
+    store.connection.execute("INSERT INTO crawl_log OVERRIDING SYSTEM VALUE SELECT * FROM later")
+    store.connection.execute("DROP TABLE later")
+    assert_invariants(store.connection)
+
+    assert service.run().problems == []
+    assert store.value("SELECT count(*) FROM crawl_log") == 0
+    entries = kept.archives.listing(kind="log", state="complete")
+    assert sum(entry.rows for entry in entries) == len(before["crawl_log"])
+    assert len(entries) == 2
+    assert entries[0].source == f"{entries[1].source}-2"
+    assert_invariants(store.connection)
+    for entry in entries[::turn]:
+        assert kept.archives.restore(entry.id).restored == entry.rows
+        assert kept.archives.restore(entry.id).restored == 0
+    assert rows_of(store.connection, "crawl_log") == before
+    assert_invariants(store.connection)
+    assert service.run().steps == [StepResult(step, 0, 0, 0) for step in STEPS], "it is kept for a while"
+
+
 def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) -> None:
     shop.connection.execute("SELECT pg_advisory_lock(hashtextextended('holdfast retention', 0))")
     with pytest.raises(UnderWay, match="runs already"):
@@ -704,10 +739,11 @@ def test_a_worker_that_runs_keeps_its_segments(shop: JobStore, kept: Kept) -> No
 
 def test_a_store_of_archives_that_is_away_stops_the_steps_and_nothing_else(shop: JobStore, kept: Kept) -> None:
     """Also when a run before it left an archive there that is deleted first."""
+    old_files(kept)
     away = kept.with_store("retention", away="retention")
     for _ in range(2):
         result = away.service().run()
-        assert {step.step for step in result.steps if step.problem} >= {"content", "pages", "log"}
+        assert {step.step for step in result.steps if step.problem} >= {"content", "pages", "log", "segments"}
         assert all("cannot be used: not a directory (retention.store)." in problem for problem in result.problems)
         assert away.service().status().runs[0].ended_at is not None
     assert kept.service().run().problems == []

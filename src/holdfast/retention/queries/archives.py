@@ -210,6 +210,11 @@ def make_temporary(connection: psycopg.Connection, table: str) -> str:
     return name
 
 
+def drop_temporary(connection: psycopg.Connection, name: str) -> None:
+    """Drop a temporary table before the end of its transaction."""
+    connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier("pg_temp", name)), prepare=False)
+
+
 def make_for_analysis(connection: psycopg.Connection, schema: str, table: str) -> None:
     """Make a table like `table`, without its keys and checks, and with the id of the archive. Before: a transaction is open."""
     place = sql.Identifier(schema, table)

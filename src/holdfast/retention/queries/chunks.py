@@ -38,7 +38,9 @@ _PLANNER: Final = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin =
 _PRINT: Final = "hashtextextended(t.ctid::text || ' ' || t.xmin::text, 0)"
 _BEGIN: Final = """
 INSERT INTO archives (kind, job_id, source, revision, place)
-VALUES (%(kind)s, %(job)s, %(source)s, (SELECT version_num FROM schema_version), %(place)s) RETURNING id
+VALUES (%(kind)s, %(job)s, %(source)s, (SELECT version_num FROM schema_version), %(place)s)
+ON CONFLICT (kind, source) WHERE source IS NOT NULL AND state IN ('writing', 'complete') DO UPDATE SET started_at = clock_timestamp()
+WHERE archives.state = 'writing' AND archives.place = excluded.place RETURNING id
 """
 _ADD_FILE: Final = """
 INSERT INTO archive_files (archive_id, number, table_name, key, rows, bytes, sha256, mark)
@@ -208,7 +210,8 @@ def delete(connection: psycopg.Connection, part: Part, keys: Keys) -> int:
 def begin(
     connection: psycopg.Connection, kind: str, *, place: str, job_id: int | None = None, source: str | None = None
 ) -> int:
-    """Note that an archive is being written, and return its id."""
+    """Note that an archive is being written, and return its id. Before: no other archive of this source is complete. One that an
+    interrupted run began of it is taken."""
     row = connection.execute(_BEGIN, {"kind": kind, "job": job_id, "source": source, "place": place}).fetchone()
     assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
     return int(row[0])
