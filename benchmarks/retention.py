@@ -92,7 +92,9 @@ def run(database: Database, made: Store, pages: int, folder: Path) -> None:
     job = history.fill(connection, "old", pages, timedelta(days=100))
     connection.execute("VACUUM ANALYZE")
     archives = FolderFileStore(folder / "retention", "data/retention")
-    service = RetentionService(database, Retention(), archives, folder / "archive")
+    service = RetentionService(
+        database, Retention(), archives, lambda _place: archives, folder / "archive", folder / "scratch"
+    )
     faults("before", connection)
     started, ours = time.perf_counter(), time.process_time()
     with closed_cpu(made) as server:
@@ -111,7 +113,7 @@ def run(database: Database, made: Store, pages: int, folder: Path) -> None:
             )
     faults("after", connection)
     started = time.perf_counter()
-    back = ArchiveService(database, lambda _place: archives, folder / "archive")
+    back = ArchiveService(database, lambda _place: archives, folder / "archive", folder / "scratch")
     for kind in ("pages", "content", "log"):
         for archive in back.matching(kind=kind, job=None):
             back.restore(archive)

@@ -21,6 +21,7 @@ from holdfast.settings import Settings
 from holdfast.telemetry.disk_space import DiskWatch, describe
 
 if TYPE_CHECKING:
+    from holdfast.archive.file_store import FileStore
     from holdfast.archive.image_store import ImageStore
     from holdfast.archive.reader import ArchiveReader
     from holdfast.backfill.service import BackfillService
@@ -129,6 +130,11 @@ def archive_folder(settings: Settings) -> Path:
     """The folder of the WARC archive. Raises UsageError if the data folder is another user's."""
     private.check(settings.data)
     return settings.data / "archive"
+
+
+def scratch_folder(settings: Settings) -> Path:
+    """The folder for scratch folders of retention and restores."""
+    return settings.data / "scratch"
 
 
 def archive_reader(settings: Settings, db: Database) -> "ArchiveReader":
@@ -294,9 +300,18 @@ def retention_service(settings: Settings, db: Database) -> "RetentionService":
     from holdfast.archive.segment_store import open_segment_store
     from holdfast.retention.service import RetentionService
 
-    store = open_store(settings.retention.store, settings.retention, settings.data)
-    objects = open_segment_store(settings.archive)
-    return RetentionService(db, settings.retention, store, archive_folder(settings), objects)
+    def store_at(place: str | None) -> "FileStore":
+        return open_store(place, settings.retention, settings.data)
+
+    return RetentionService(
+        db,
+        settings.retention,
+        store_at(settings.retention.store),
+        store_at,
+        archive_folder(settings),
+        scratch_folder(settings),
+        open_segment_store(settings.archive),
+    )
 
 
 def archive_service(settings: Settings, db: Database) -> "ArchiveService":
@@ -309,6 +324,7 @@ def archive_service(settings: Settings, db: Database) -> "ArchiveService":
         db,
         lambda place: open_store(place, settings.retention, settings.data),
         archive_folder(settings),
+        scratch_folder(settings),
         machine if settings.archive.store is not None else None,
     )
 

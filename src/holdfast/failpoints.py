@@ -38,6 +38,7 @@ NAMES: Final = frozenset(
         "retention_deleted",
         "retention_file_deleted",
         "retention_restored",
+        "retention_scratch",
     }
 )
 API: Final = frozenset({"api_after_commit", "api_before_commit"})

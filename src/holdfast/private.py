@@ -21,7 +21,7 @@ _OLD_MODE: Final = 0o711
 """The mode of root's data folders in earlier versions."""
 _MODE_BITS: Final = 0o777
 _OTHERS_BITS: Final = 0o077
-_SUBFOLDERS: Final = ("archive", "backups", "images", "logs", "retention", "search")
+_SUBFOLDERS: Final = ("archive", "backups", "images", "logs", "retention", "scratch", "search")
 _OWN_PREFIXES: Final = (
     "postgres",
     "postgresql",
@@ -30,6 +30,7 @@ _OWN_PREFIXES: Final = (
     "images",
     "logs",
     "retention",
+    "scratch",
     "search",
     "secret",
     "webhook",

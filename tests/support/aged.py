@@ -1,7 +1,7 @@
 """A store with history: jobs that ended long ago, a job that lives, and everything that hangs on them."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -175,24 +175,44 @@ class Kept:
     format: str = "parquet"
     objects: SegmentStore | None = None
     archive_name: str = "archive"
+    store_name: str = "retention"
+    away: str = ""
 
     @property
     def archive(self) -> Path:
         return self.folder / self.archive_name
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / "scratch"
 
     def store_files(self, kind: str) -> list[Path]:
         return sorted((self.folder / "retention" / kind).glob("*/*"))
 
     @property
     def store(self) -> FolderFileStore:
-        return FolderFileStore(self.folder / "retention", "data/retention")
+        return self.open_store(f"data/{self.store_name}")
+
+    def with_store(self, name: str, away: str = "") -> "Kept":
+        """The same with a store of archives in another folder; that in the folder `away` cannot be used."""
+        return replace(self, store_name=name, away=away)
+
+    def open_store(self, place: str) -> FolderFileStore:
+        name = place.rpartition("/")[2]
+        return FolderFileStore(Path("/dev/null/away") if name == self.away else self.folder / name, place)
 
     def service(self, **settings: Any) -> RetentionService:
         return RetentionService(
-            self.database, Retention(**{"format": self.format} | settings), self.store, self.archive, self.objects
+            self.database,
+            Retention(**{"format": self.format} | settings),
+            self.store,
+            self.open_store,
+            self.archive,
+            self.scratch,
+            self.objects,
         )
 
     @property
     def archives(self) -> ArchiveService:
         machine = None if self.objects is None else self.archive_name
-        return ArchiveService(self.database, lambda _place: self.store, self.archive, machine)
+        return ArchiveService(self.database, self.open_store, self.archive, self.scratch, machine)

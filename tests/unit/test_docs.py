@@ -42,6 +42,7 @@ OUTSIDE: Final = (
     "postgres/",
     "postgres.socket/",
     "logs/",
+    "scratch/",
 )
 """Paths that exist only where Holdfast is set up or runs."""
 SYSTEM: Final = ("/var/lib/holdfast", "/srv/holdfast", "/tmp", "/dev/shm", "/etc/passwd", "/root")

@@ -258,6 +258,13 @@ WRONG: list[tuple[str, str, str]] = [
     ("domains.user_agent", '"a\\r\\nCookie: b"', "must be plain ASCII text on one line, not 'a\\r\\nCookie: b'"),
     ("domains.user_agent", "5", "must be a text, not 5"),
     ("data", "5", "must be a path, not 5"),
+    ("retention.format", "'xml'", "must be 'parquet' or 'csv', not 'xml'."),
+    (
+        "retention.schedule",
+        "'0 25 * * *'",
+        "must be a schedule: '0 25 * * *' is not a cron expression: bad hour. The fields",
+    ),
+    ("retention.schedule", "'0 3'", "must be a schedule: "),
     ("data", "''", "must be the path of a folder, not ''"),
     ("data", "'~nobody-of-that-name/x'", "begins with ~, but that home folder is not known"),
     ("urls.tracking_parameters", "5", "must be a list of texts, not 5"),

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 
 from holdfast import private
 from holdfast.archive.object_store import S3_PREFIX, S3Connection
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import HoldfastError, NotFound, UsageError
 from holdfast.settings import Retention
 
 DEFAULT: Final = "data/retention"
@@ -139,6 +139,12 @@ class FolderFileStore:
     def _reporting(self, key: str | None = None) -> Iterator[None]:
         try:
             yield
+        except UsageError as problem:
+            if self.place == DEFAULT:
+                raise
+            raise ArchiveStoreUnavailable(
+                f"The archives in {self._folder} cannot be used: {str(problem).partition(': ')[0]} (retention.store)."
+            ) from problem
         except OSError as problem:
             if key is not None and problem.errno == errno.ENOENT:
                 raise NotFound(f"There is no file {key} in {self._folder}.") from problem

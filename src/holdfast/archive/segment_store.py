@@ -81,9 +81,13 @@ class FolderSegmentStore:
                 with suppress(FileExistsError):
                     folder.mkdir(0o700)
         source = os.open(path, os.O_RDONLY | _NO_LINK)
-        temporary = self._folder / _INCOMING / f"{target.name}.{secrets.token_hex(8)}"
+        prefix = segment.replace("/", "~")
+        temporary = self._folder / _INCOMING / f"{prefix}.{secrets.token_hex(8)}"
         try:
             with self._reporting():
+                # One upload of a segment runs at a time, so these are of uploads that were killed.
+                for leftover in temporary.parent.glob(f"{prefix}.*"):
+                    leftover.unlink(missing_ok=True)
                 self._copy(source, temporary)
                 temporary.rename(target)
                 for folder in (target.parent, self._folder):

@@ -207,7 +207,10 @@ class BackgroundProcess:
             try:
                 if await asyncio.to_thread(retention.is_due):
                     result = await asyncio.to_thread(retention.run, stopped=self._stop.is_set)
-                    log.info("retention: %d rows archived", sum(step.rows for step in result.steps))
+                    log.info("retention: %d archives written", sum(step.archives for step in result.steps))
+                    for step in result.steps:
+                        if step.problem is not None:
+                            log.warning("retention: the step %s stopped: %s", step.step, step.problem)
                 elif await asyncio.to_thread(retention.vacuum_if_due, self._stop.is_set):
                     log.info("all tables are vacuumed and analyzed")
             except Stopped:

@@ -30,7 +30,7 @@ SELECT domain_id, job_id, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pa
 FROM crawl_log WHERE domain_id = ANY(%(ids)s) GROUP BY domain_id, job_id
 UNION ALL SELECT domain_id, job_id, pages, errors FROM crawl_log_rollups WHERE domain_id = ANY(%(ids)s)
 """
-# What no wake has told the domain of yet is in its frontier, and not in its counters.
+# URLs whose wakes are not folded yet are in the frontier of the domain, and not in its counters.
 _OF_JOBS: Final = f"""
 WITH logged AS (
     SELECT domain_id, job_id, sum(pages)::bigint AS pages, sum(errors)::bigint AS errors FROM ({_LOGGED}) parts GROUP BY domain_id, job_id

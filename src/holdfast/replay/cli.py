@@ -1,6 +1,6 @@
 """`holdfast replay`: fetch or parse pages of crawls again, by domain, date, parser or job; or those that were lost with a machine."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,14 @@ from holdfast.replay.service import ReplayRequest, ReplayService, check_mode
 
 if TYPE_CHECKING:
     from holdfast.cli.remote.replay import RemoteReplays
+
+
+_NOTHING: Final = {
+    ReplayMode.FETCH: "No page was fetched that these options select.",
+    ReplayMode.PARSE: "No such page was parsed before, by this parser if one is named: `holdfast parse --again --with NAME` parses pages "
+    "for the first time.",
+    ReplayMode.LOST: "No such page was lost; `holdfast verify` names those that are (archive_lost).",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -105,6 +113,8 @@ def _print(found: Replay) -> None:
     would = "would be" if found.dry_run else "are"
     done = f"{would} due for their parsers" if found.mode == ReplayMode.PARSE else f"{would} queued"
     output.print_line(f"{pluralize(found.pages, 'page')} of {found.looked_at:,} {done}.")
+    if not (found.pages or found.waiting or found.skipped or found.forgotten):
+        command_context.say(_NOTHING[ReplayMode(found.mode)])
     if len(found.jobs) > 1 or any(job.skipped for job in found.jobs):
         rows = [
             (safe(job.job), f"{job.pages:,}", "-" if job.skipped is None else f"no: {job.skipped}")

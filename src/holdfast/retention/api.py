@@ -96,7 +96,7 @@ def restore(id: Id, services: Services, caller: Caller, response: Response) -> O
 @router.post("/api/admin/archives/restore", summary="Restore archives", status_code=202, responses=documented(404))
 def restore_all(body: Restore, services: Services, caller: Caller, response: Response) -> Operation:
     """Like `holdfast archive restore`, in the background: rows go back into their tables, or into a schema for analysis. The result has
-    what became of each archive; a second run after a kill lists those that it still restored."""
+    how many rows of each archive were written; a second run after a kill lists those that it still restored."""
     return _restore(body, services, caller, response)
 
 

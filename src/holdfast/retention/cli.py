@@ -5,19 +5,21 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from holdfast import factories
+from holdfast.archive.file_store import DEFAULT
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.help import Command, CommandGroup
 from holdfast.cli.output import format_bytes, format_time, pluralize
 from holdfast.errors import HoldfastError
 from holdfast.model import duration
-from holdfast.retention.records import ArchiveEntry, RetentionResult
+from holdfast.retention.records import ArchiveEntry, RetentionResult, StepResult
 from holdfast.retention.restore import KEEP, ArchiveService
-from holdfast.retention.service import RetentionService
+from holdfast.retention.service import SEGMENTS, URL_STEPS, RetentionService
 
 if TYPE_CHECKING:
     from holdfast.cli.remote.retention import RemoteArchives, RemoteRetention
 
 _LAST_ID: Final = 2**63 - 1
+_EXAMPLES: Final = 20
 
 retention_app = typer.Typer(cls=CommandGroup, no_args_is_help=True)
 archive_app = typer.Typer(cls=CommandGroup, no_args_is_help=True)
@@ -72,10 +74,13 @@ def status(ctx: typer.Context, as_json: output.Json = False) -> None:
     else:
         output.print_line(f"Retention runs at {found.schedule}, next {format_time(found.next_run_at)} (UTC).")
     for run in found.runs:
-        ended = f"ended {format_time(run.ended_at)}" if run.ended_at else "has not ended: it runs, or was killed"
+        began = f"On {output.safe(run.machine)} it began {format_time(run.started_at)}"
+        if run.ended_at is None:
+            output.print_line(f"{began} (UTC) and has not ended: it runs, or was killed.")
+            continue
         output.print_line(
-            f"On {output.safe(run.machine)} it began {format_time(run.started_at)} and {ended} (UTC); "
-            f"{pluralize(run.rows, 'row')} archived. {output.safe(run.problem or '')}".rstrip()
+            f"{began} and ended {format_time(run.ended_at)} (UTC); {pluralize(run.archives, 'archive')} written "
+            f"({format_bytes(run.bytes)}). {output.safe(run.problem or '')}".rstrip()
         )
     if found.archives:
         output.print_line()
@@ -93,14 +98,14 @@ def status(ctx: typer.Context, as_json: output.Json = False) -> None:
         output.print_table(
             ["ARCHIVED", "ARCHIVES", "ROWS", "SIZE", "FROM (UTC)", "TO (UTC)"], table, right="ARCHIVES ROWS SIZE"
         )
-    output.print_line(f"Archives go to {output.safe(found.store)}.")
+    output.print_line(f"Archives go to {_place(found.store)}.")
 
 
 @retention_app.command("run", cls=Command)
 def run(
     ctx: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be archived and deleted.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: option_types.Yes = False,
     as_json: output.Json = False,
 ) -> None:
     """Archive what is older than the settings of `retention` say, and delete it from the store.
@@ -114,11 +119,11 @@ def run(
     """
     service = _retention(ctx)
     if not dry_run and not yes:
-        rows = sum(step.rows for step in _watched(service, dry_run=True).steps)
-        if rows:
+        found = _amount(_watched(service, dry_run=True))
+        if found:
             command_context.confirm(
-                f"Archive {rows:,} rows to {output.safe(service.place)} and delete them from the store?",
-                f"{pluralize(rows, 'row')} would be archived and deleted.",
+                f"Archive {found} to {_place(service.place)}, and delete them from the store?",
+                f"{found} would be archived and deleted.",
             )
     result = _watched(service, dry_run=dry_run)
     if as_json:
@@ -126,7 +131,7 @@ def run(
     else:
         _print_result(result)
     if result.problems:
-        raise HoldfastError("Not all was done: " + " ".join(result.problems))
+        raise HoldfastError("Not all was done; the next run goes on. " + " ".join(result.problems))
 
 
 def _watched(service: "RetentionService | RemoteRetention", *, dry_run: bool) -> RetentionResult:
@@ -141,12 +146,29 @@ def _watched(service: "RetentionService | RemoteRetention", *, dry_run: bool) ->
 def _print_result(result: RetentionResult) -> None:
     done = [step for step in result.steps if step.rows]
     if not done:
-        output.print_line("Nothing is older than the settings of retention say.")
+        if not result.problems:
+            output.print_line("Nothing is older than the settings of retention say.")
         return
-    rows = [(step.step, step.rows, step.archives, format_bytes(step.bytes)) for step in done]
-    output.print_table(["STEP", "ROWS", "ARCHIVES", "SIZE"], rows, right="ROWS ARCHIVES SIZE")
+    rows = [(step.step, pluralize(step.rows, _unit(step)), step.archives, format_bytes(step.bytes)) for step in done]
+    output.print_table(["STEP", "WHAT", "ARCHIVES", "SIZE"], rows, right="WHAT ARCHIVES SIZE")
     verb = "would be archived and deleted" if result.dry_run else "are archived and deleted from the store"
-    output.print_line(f"{pluralize(sum(step.rows for step in done), 'row')} {verb}.")
+    output.print_line(f"{_amount(result)} {verb}.")
+
+
+def _unit(step: StepResult) -> str:
+    return "file" if step.step == SEGMENTS else "URL" if step.step in URL_STEPS else "row"
+
+
+def _amount(result: RetentionResult) -> str:
+    """What the steps of a run have archived, as text; empty: nothing."""
+    sums = {unit: sum(step.rows for step in result.steps if _unit(step) == unit) for unit in ("URL", "row", "file")}
+    words = [pluralize(number, unit) for unit, number in sums.items() if number]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _place(place: str) -> str:
+    """Where archives are, for people."""
+    return "the folder retention in the data folder" if place == DEFAULT else output.safe(place)
 
 
 @archive_app.command("list", cls=Command)
@@ -170,7 +192,7 @@ def list_(
         output.print_json({"archives": found, "before": last})
         return
     if not found:
-        command_context.say("There are no archives.")
+        command_context.say("There are no archives." if kind is None and job is None else "There are no such archives.")
         return
     rows = [
         (
@@ -217,7 +239,7 @@ def show(
         return
     rows = [(file.table_name, file.rows, format_bytes(file.bytes), file.sha256, file.key) for file in found.files]
     output.print_table(["TABLE", "ROWS", "SIZE", "SHA-256", "FILE"], rows, right="ROWS SIZE")
-    output.print_line(f"In {output.safe(found.archive.place)}, {found.archive.state}.")
+    output.print_line(f"In {_place(found.archive.place)}, {found.archive.state}.")
     if checked is not None:
         output.print_line(f"{pluralize(checked, 'file')} read, and as they were written.")
 
@@ -270,6 +292,11 @@ def restore(
     if as_json:
         output.print_json({"archives": done})
         return
+    if not done:
+        command_context.say(
+            "There is nothing to restore: there are no such archives, or all were restored before; `holdfast archive list` shows them."
+        )
+        return
     restored = sum(one.restored for one in done)
     there = sum(one.rows for one in done) - restored
     where = "their tables" if schema is None else f"the schema {schema}"
@@ -277,3 +304,10 @@ def restore(
         f"{pluralize(len(done), 'archive')} restored: {pluralize(restored, 'row')} written into {where}"
         f"{f', {there:,} were there or have newer ones' if there else ''}."
     )
+    needed = sorted({segment for one in done for segment in one.segments} - {one.id for one in done})
+    if needed:
+        command_context.say(
+            f"Sources of these pages are in {pluralize(len(needed), 'archived file')} of the archive (WARC): "
+            f"`holdfast archive restore {' '.join(map(str, needed[:_EXAMPLES]))}{' …' if len(needed) > _EXAMPLES else ''}` "
+            "restores them."
+        )

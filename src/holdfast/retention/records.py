@@ -1,5 +1,6 @@
 """Retention: what it keeps how long, what it did, and the archives that it wrote."""
 
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -28,7 +29,8 @@ class StepResult:
 
     step: str
     rows: Int64
-    """Rows that were archived and deleted; of the step `segments` files."""
+    """What was archived and deleted: URLs with all that belongs to them (the steps `content`, `frontier_completed`, `frontier_failed`
+    and `pages`), files (`segments`), or rows."""
     archives: int
     bytes: Int64
     """What their archives take."""
@@ -45,8 +47,12 @@ class RetentionResult:
 
     @property
     def problems(self) -> list[str]:
-        """Why steps did not come to their end."""
-        return [step.problem for step in self.steps if step.problem is not None]
+        """Why steps did not come to their end: each reason once, after the names of the steps."""
+        steps: dict[str, list[str]] = {}
+        for step in self.steps:
+            if step.problem is not None:
+                steps.setdefault(step.problem, []).append(step.step)
+        return [f"{', '.join(names)}: {problem}" for problem, names in steps.items()]
 
 
 @record
@@ -146,6 +152,8 @@ class RestoredArchive:
     """Rows that were written; the others were there."""
     into: str
     """`tables`, the name of a schema, or a folder."""
+    segments: list[Int64] = field(default_factory=list)
+    """Archives of segments that its pages are in, and which are not restored: without them the sources of those pages cannot be read."""
 
 
 @record

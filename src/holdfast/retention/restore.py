@@ -4,9 +4,7 @@ The rule: every file is read to its end and compared with the hash in the manife
 in one transaction, so a restore may be killed and repeated. A row that is newer in the store stays as it is.
 """
 
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,24 +13,28 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import failpoints
-from holdfast.archive import segment_file
-from holdfast.archive.file_store import FileStore, facts_of
+from holdfast.archive.file_store import DEFAULT, FileStore, facts_of
 from holdfast.archive.machine_id import machine_id
 from holdfast.db import archive_segments
 from holdfast.db import archives as manifest
 from holdfast.db import jobs as db_jobs
 from holdfast.db.connection import Connection, Database
-from holdfast.errors import ArchiveDamaged, HoldfastError, Refused, UnderWay, UsageError
+from holdfast.errors import ArchiveDamaged, NotFound, Refused, UnderWay, UsageError
 from holdfast.retention import files
-from holdfast.retention.queries import archives, log, runs
+from holdfast.retention.queries import archives, jobs, log, runs, tables
 from holdfast.retention.records import ArchiveDetails, ArchiveEntry, ArchiveFile, RestoredArchive
-from holdfast.retention.segment_files import reporting
+from holdfast.retention.scratch import scratch_folder
+from holdfast.retention.segment_files import SegmentFiles, reporting
 
 KEEP: Final = timedelta(days=30)
 """How long what was restored is not archived again."""
 TABLES: Final = "tables"
+KINDS: Final = (*(step.name for step in (*jobs.STEPS, *tables.STEPS)), log.STEP, manifest.SEGMENT)
 _SCHEMA: Final = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _OWN_SCHEMAS: Final = frozenset({"public", "procrastinate", "information_schema"})
+
+_WITH_SEGMENT: Final = frozenset({"crawled_pages", "page_versions"})
+"""Tables whose rows say in which segment their source is."""
 
 RestoreWatch = Callable[[int, int, int], None]
 """Called with the archives that are restored, all that are to be, and the rows that were written."""
@@ -48,6 +50,8 @@ class ArchiveService:
     open_store: OpenStore
     archive: Path
     """The folder of the WARC archive of this machine."""
+    scratch: Path
+    """The folder for scratch folders."""
     machine: str | None = None
     """The name of this machine in the manifest of the object store (archive.store); None: there is none."""
 
@@ -60,7 +64,8 @@ class ArchiveService:
         before: int | None = None,
         limit: int = 100,
     ) -> list[ArchiveEntry]:
-        """Return archives, the newest first. Raises NotFound if there is no such job."""
+        """Return archives, the newest first. Raises NotFound if there is no such job, UsageError if there is no such kind."""
+        check_kind(kind)
         with self.database.session() as connection:
             job_id = None if job is None else db_jobs.find(connection, job)
             return archives.listing(connection, kind=kind, job_id=job_id, state=state, before=before, limit=limit)
@@ -71,7 +76,8 @@ class ArchiveService:
             return ArchiveDetails(archives.get(connection, archive_id), archives.files(connection, archive_id))
 
     def matching(self, *, kind: str | None, job: str | None) -> list[int]:
-        """Return the ids of complete archives of a kind and a job, the oldest first. Raises NotFound."""
+        """Return the ids of complete archives of a kind and a job, the oldest first. Raises NotFound, UsageError."""
+        check_kind(kind)
         with self.database.session() as connection:
             job_id = None if job is None else db_jobs.find(connection, job)
             return archives.matching(connection, kind=kind, job_id=job_id)
@@ -141,11 +147,11 @@ class ArchiveService:
             if not archives.try_lock(connection):
                 raise UnderWay("Retention runs on this store; restore when it has ended.")
             try:
-                restored = self._into_tables(connection, entry, listed, paths, keep)
+                restored, needed = self._into_tables(connection, entry, listed, paths, keep)
             finally:
                 archives.unlock(connection)
         rows = len(listed) if entry.kind == manifest.SEGMENT else sum(file.rows for file in listed)
-        return RestoredArchive(archive_id, entry.kind, rows, restored, TABLES)
+        return RestoredArchive(archive_id, entry.kind, rows, restored, TABLES, sorted(needed))
 
     def _into_tables(
         self,
@@ -154,19 +160,21 @@ class ArchiveService:
         listed: Sequence[ArchiveFile],
         paths: Sequence[Path],
         keep: timedelta,
-    ) -> int:
+    ) -> tuple[int, set[int]]:
+        """Restore an archive; return the rows that were written, and the archives of segments that its pages are in."""
+        needed: set[int] = set()
         with connection.transaction():
             state, kind, job_id, source = archives.lock(connection, entry.id)
             if kind == manifest.SEGMENT:
                 restored = self._restore_segment(source or "", listed, paths)
             elif kind == log.STEP:
-                restored = _restore_week(connection, source or "", paths) if state == "complete" else 0
+                restored = _restore_week(connection, log.week_of(source or ""), paths) if state == "complete" else 0
             else:
                 if job_id is not None and not archives.keep_job(connection, job_id, keep):
                     raise Refused(
                         f"The job of archive {entry.id} was deleted; `--schema NAME` restores its rows for analysis."
                     )
-                restored = _restore_rows(connection, listed, paths, job_id, keep)
+                restored, needed = _restore_rows(connection, listed, paths, job_id, keep)
             failpoints.reach("retention_restored")
             archives.mark_restored(connection, entry.id, keep)
             if kind == manifest.SEGMENT and self.machine is not None:
@@ -176,7 +184,7 @@ class ArchiveService:
                 archive_segments.found(
                     connection, archive_segments.machine(connection, folder_id, self.machine), [source or ""]
                 )
-        return restored
+        return restored, needed
 
     def _restore_segment(self, name: str, listed: Sequence[ArchiveFile], paths: Sequence[Path]) -> int:
         if not paths:
@@ -184,29 +192,12 @@ class ArchiveService:
                 f"The segment {name} was deleted without an archive (retention.archive_segments is false); it cannot be restored."
             )
         target = self.archive / name
-        segment_file.make_folder(self.archive)
-        segment_file.make_folder(target.parent)
-        try:
+        with reporting(target):
             if target.exists():
                 if facts_of(target).sha256.hex() != listed[0].sha256:
                     raise Refused(f"There is another file {target}; move it away first.")
                 return 0
-            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".", suffix=".part", delete=False) as made:
-                temporary = Path(made.name)
-            try:
-                temporary.write_bytes(b"")
-                with paths[0].open("rb") as read, temporary.open("wb") as written:
-                    while block := read.read(1 << 20):
-                        written.write(block)
-                    written.flush()
-                    os.fsync(written.fileno())
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
-        except OSError as problem:
-            raise HoldfastError(
-                f"{target} cannot be written: {(problem.strerror or str(problem)).lower()}."
-            ) from problem
+        SegmentFiles(self.archive, self.scratch).restore(name, paths[0])
         return 1
 
     def _for_analysis(self, entry: ArchiveEntry, listed: Sequence[ArchiveFile], schema: str) -> RestoredArchive:
@@ -233,11 +224,19 @@ class ArchiveService:
     ) -> Iterator[list[Path]]:
         """Copies of the files of an archive, each compared with the manifest. Raises ArchiveDamaged, NotFound."""
         store = self.open_store(entry.place)
-        with tempfile.TemporaryDirectory(prefix="holdfast-restore-") as folder:
+        with scratch_folder(self.scratch) as folder:
             paths = []
             for number, file in enumerate(listed):
-                path = Path(folder) / f"{number:06}-{file.key.rpartition('/')[2]}"
-                store.get_file(file.key, path)
+                path = folder / f"{number:06}-{file.key.rpartition('/')[2]}"
+                try:
+                    store.get_file(file.key, path)
+                except NotFound as problem:
+                    if entry.place != DEFAULT:
+                        raise
+                    raise NotFound(
+                        f"{problem} Without retention.store archives are in the data folder of the machine that wrote them; if that was "
+                        f"another one, restore archive {entry.id} there."
+                    ) from problem
                 facts = facts_of(path)
                 if (facts.size, facts.sha256.hex()) != (file.bytes, file.sha256):
                     raise ArchiveDamaged(
@@ -246,7 +245,14 @@ class ArchiveService:
                     )
                 paths.append(path)
                 watch(len(paths), len(listed))
+            failpoints.reach("retention_scratch")
             yield paths
+
+
+def check_kind(kind: str | None) -> None:
+    """Raise UsageError if retention writes no archives of this kind; None: all kinds."""
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f"There are no archives of the kind {kind[:50]!r}; kinds: {', '.join(KINDS)}.")
 
 
 def check_schema(schema: str | None) -> None:
@@ -265,12 +271,13 @@ def _table_of(file: ArchiveFile) -> str:
 
 def _restore_rows(
     connection: Connection, listed: Sequence[ArchiveFile], paths: Sequence[Path], job_id: int | None, keep: timedelta
-) -> int:
-    """Insert rows in the order in which they were archived: pages before what hangs on them.
+) -> tuple[int, set[int]]:
+    """Insert rows in the order in which they were archived: pages before what hangs on them. Return how many, and the archives of segments
+    that they name.
 
     Before: the job is kept; None: each of these rows has its own.
     """
-    restored = 0
+    restored, needed = 0, set[int]()
     for file, path in zip(listed, paths, strict=True):
         table = file.table_name
         names, rows = files.read(path)
@@ -285,13 +292,21 @@ def _restore_rows(
             restored += archives.insert_urls(connection, source, columns, job_id)
         else:
             restored += archives.insert(connection, table, source, columns)
-    return restored
+        if table in _WITH_SEGMENT:
+            needed |= archives.segments_needed(connection, source)
+    return restored, needed
 
 
 def _restore_week(connection: Connection, part: str, paths: Sequence[Path]) -> int:
-    if not log.make_table(connection, part):
-        raise Refused(f"The week {part} of the log is there; nothing was restored.")
     restored = 0
+    if not log.make_table(connection, part):  # it has rows again, by a backfill, or from another archive
+        for path in paths:
+            names, rows = files.read(path)
+            source = archives.make_temporary(connection, "crawl_log")
+            archives.copy_rows(connection, (source,), names, rows)
+            restored += log.merge(connection, part, source, names)
+            archives.drop_temporary(connection, source)
+        return restored
     for path in paths:
         names, rows = files.read(path)
         restored += archives.copy_rows(connection, (part,), names, rows)

@@ -6,19 +6,23 @@ says.
 
 import hashlib
 import os
-import tempfile
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.archive.segment_file import SUFFIX, mark_path
+from holdfast import failpoints
+from holdfast.archive.segment_file import SUFFIX, make_folder, mark_path
 from holdfast.archive.segment_store import SegmentStore
 from holdfast.errors import ArchiveDamaged, HoldfastError, NotFound
 from holdfast.retention.queries.segments import ManifestEntry
+from holdfast.retention.scratch import scratch_folder
 
 _BLOCK: Final = 8 * 1024 * 1024
+_UNFINISHED: Final = ".restoring"
+"""The suffix of a segment that is being restored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class SegmentFiles:
     """The segments of this machine, and those in the object store."""
 
     folder: Path
+    scratch: Path
+    """The folder for scratch folders."""
     objects: SegmentStore | None = None
     """The object store (archive.store); None: there is none."""
 
@@ -56,8 +62,8 @@ class SegmentFiles:
         if entry is None or self.objects is None or path.exists():
             yield path
             return
-        with tempfile.TemporaryDirectory(prefix="holdfast-retention-") as folder:
-            copy = Path(folder) / name
+        with scratch_folder(self.scratch) as folder:
+            copy = folder / name
             with reporting(copy):
                 copy.parent.mkdir()
                 digest = self._copy(self.objects, name, copy)
@@ -66,6 +72,7 @@ class SegmentFiles:
                     f"{name} in {self.objects.place} is damaged: it has {copy.stat().st_size:,} bytes and the SHA-256 {digest.hex()}, not "
                     f"{entry.size:,} and {entry.sha256.hex()}. It is not archived, and stays."
                 )
+            failpoints.reach("retention_scratch")
             yield copy
 
     @staticmethod
@@ -82,6 +89,34 @@ class SegmentFiles:
                 file.write(block)
                 digest.update(block)
         return digest.digest()
+
+    def restore(self, name: str, source: Path) -> None:
+        """Copy a file to where the segment is on this machine. Before: this process holds the lock of retention. After: the segment is
+        there, and survives a power cut. Raises HoldfastError."""
+        target = self.folder / name
+        with reporting(target):
+            make_folder(self.folder)
+            make_folder(target.parent)
+            self.delete_unfinished()
+            temporary = target.with_name(f".{target.name}{_UNFINISHED}")
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                with source.open("rb") as read, os.fdopen(os.open(temporary, flags, 0o600), "wb") as written:
+                    shutil.copyfileobj(read, written, _BLOCK)
+                    written.flush()
+                    os.fsync(written.fileno())
+                failpoints.reach("retention_scratch")
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+            _sync_folder(target.parent)
+
+    def delete_unfinished(self) -> None:
+        """Delete what restores that were killed left in the archive of this machine. Before: this process holds the lock of retention, so
+        none runs. Raises HoldfastError."""
+        for path in self.folder.glob(f"*/.*{_UNFINISHED}"):
+            with reporting(path):
+                path.unlink(missing_ok=True)
 
     def delete_file(self, name: str) -> None:
         """Delete the file of a segment on this machine, if there is one. After: that survives a power cut. Raises HoldfastError."""

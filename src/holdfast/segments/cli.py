@@ -85,7 +85,9 @@ def list_segments(
         output.print_json({"segments": found, "after": last})
         return
     if not found:
-        command_context.say("There are no such segments; they are listed where archive.store is set.")
+        command_context.say(
+            "There are no such segments. Segments are listed where archive.store is set; `holdfast segments` shows the machines."
+        )
         return
     rows = [
         (
@@ -164,7 +166,7 @@ def lost(
 
 
 def _print(found: LostMachine) -> None:
-    verb = "would be lost" if found.dry_run else "are lost"
+    verb = "would be lost" if found.dry_run else "is lost" if len(found.segments) == 1 else "are lost"
     output.print_line(
         f"{pluralize(len(found.segments), 'file')} of {safe(found.machine)} {verb}, with {pluralize(found.pages, 'page')} and "
         f"{pluralize(found.versions, 'earlier version')} of pages."

@@ -21,7 +21,7 @@ class ArchiveMachine:
     uploaded_bytes: Int64
     lost: int
     seen_at: datetime
-    """When a process of it last said that it is there."""
+    """The last heartbeat of a process of the machine."""
     lost_at: datetime | None
     """When it was declared lost; null: it was not, or it is back."""
     problem: str | None

@@ -39,6 +39,7 @@ _PHRASES = {
     "tuple": "must be a list of texts",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
 }
 
 

@@ -22,7 +22,7 @@ def _schedule(text: str | None) -> str | None:
         try:
             schedule.parse(text)
         except UsageError as problem:
-            raise ValueError(f"must be a schedule: {problem}") from None
+            raise ValueError(f"must be a schedule: {str(problem).rstrip('.')}") from None
     return text
 
 
@@ -72,7 +72,7 @@ class Retention(ObjectStoreOptions):
     )
     images: Duration = Field(
         default=90 * _DAY,
-        description="How long an image is kept on a page that no longer shows it, on domains without a live job.",
+        description="How long it is kept which images a page shows, from when they were last seen, on domains without a live job.",
     )
     archive_segments: bool = Field(
         default=True,

@@ -49,6 +49,10 @@ def storage(
         _print_domains(found, every=every)
         output.print_line()
     output.print_fields(_fields(found))
+    if found.bytes_per_day is None:
+        command_context.say(
+            "The growth a day is known when the sizes were measured on two days, by `holdfast background` or `holdfast serve`."
+        )
     for note in found.notes:
         command_context.say(output.safe(note))
     context = command_context.get(ctx)

@@ -21,6 +21,7 @@ def test_storage(cli: Cli) -> None:
     assert "more tables, " in answer.err
     assert "The database is on a server of its own" in answer.err
     assert "nothing was crawled here" in answer.err
+    assert "The growth a day is known when the sizes were measured on two days, by `holdfast background`" in answer.err
     told = cli("storage", "--json").json
     assert told["folders"][0]["bytes"] == 2_500_000
     assert (told["bytes_per_day"], told["domains"]) == (None, [])

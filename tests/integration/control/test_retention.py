@@ -5,7 +5,7 @@ import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from holdfast.control.verify import Verifier
 from holdfast.db import sweeper
 from holdfast.db.connection import Database
 from holdfast.db.verify import Finding
-from holdfast.errors import ArchiveDamaged, Refused, UnderWay, UsageError
+from holdfast.errors import ArchiveDamaged, NotFound, Refused, UnderWay, UsageError
 from holdfast.model.url import url_key
 from holdfast.pages.service import PageService
 from holdfast.pages.source import SourceReader
@@ -29,6 +29,7 @@ from holdfast.settings import Retention
 from tests.integration.archive.exchanges import body_of, exchange, keep, writer
 from tests.support.aged import DATA, JobStore, Kept, crawl_site, end_job, let_pass, rows_of
 from tests.support.factories import Store
+from tests.support.history import make_week
 from tests.support.invariants import assert_invariants
 from tests.support.tasks import Tasks
 
@@ -311,7 +312,7 @@ def test_a_week_that_someone_reads_stays_and_the_other_steps_go_on(
                         writer.execute("LOCK TABLE ONLY crawl_log IN ROW EXCLUSIVE MODE")
             result = {step.step: step for step in run.result().steps}
         assert (result["log"].rows, result["pages"].rows, result["audit"].problem) == (0, 4, None)
-        assert "someone reads the log" in str(result["log"].problem)
+        assert "the log is being read for longer than a few seconds" in str(result["log"].problem)
         assert counts(shop.connection, shop.job_id, "crawl_log") == {"crawl_log": 9}
         assert_invariants(shop.connection)
     result = {step.step: step for step in kept.service().run().steps}
@@ -341,6 +342,122 @@ def test_what_a_killed_run_left_of_a_file_of_the_log_is_deleted(
     assert kept.service().run().problems == []
     assert [path.name for path in kept.store_files("log")] == [file.name]
     assert archived(kept)["crawl_log"] == 18
+
+
+def interrupted_week(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill a run that has archived one file of a week of the log, and begun another one."""
+    monkeypatch.setattr(log, "BLOCKS", 1)
+    reached = []
+
+    class Killed(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        reached.extend([name] if name == "retention_archived" else [])
+        if len(reached) == 2:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.failpoints.reach", die)
+        with pytest.raises(Killed):
+            kept.service(**dict.fromkeys(Retention().periods(), "0") | {"crawl_log": "90d"}).run()
+
+
+def log_of_many_blocks(store: Store, job_id: int) -> dict[str, list[str]]:
+    """Let the log of the job be long enough for several files; return its rows."""
+    names = store.value(
+        "SELECT string_agg(attname, ', ') FROM pg_attribute WHERE attrelid = 'crawl_log'::regclass AND attnum > 0"
+        " AND attgenerated = '' AND attidentity = '' AND NOT attisdropped"
+    )
+    store.connection.execute(
+        f"INSERT INTO crawl_log ({names}) SELECT {names} FROM crawl_log, generate_series(1, 40) WHERE job_id = {job_id}"
+    )
+    return rows_of(store.connection, "crawl_log")
+
+
+@pytest.mark.parametrize("old", ["is there", "is away", "was of another machine"])
+def test_a_week_is_archived_in_one_store_though_another_one_was_set_meanwhile(
+    store: Store,
+    shop: JobStore,
+    kept: Kept,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    old: str,
+) -> None:
+    before = log_of_many_blocks(store, shop.job_id)
+    interrupted_week(kept, monkeypatch)
+    assert len(kept.store_files("log")) == 2
+    new = (
+        kept
+        if old == "was of another machine"
+        else kept.with_store("new", away="retention" if old == "is away" else "")
+    )
+    if old == "was of another machine":  # which has a folder of the same name
+        (kept.folder / "retention").rename(kept.folder / "elsewhere")
+
+    assert new.service().run().problems == []
+    (entry,) = new.archives.listing(kind="log", state="complete")
+    assert new.archives.check(entry.id) == len(new.archives.show(entry.id).files) > 2
+    assert store.value("SELECT count(*) FROM crawl_log") == 0
+    if old == "is there":
+        assert kept.store_files("log") == [], "what was begun there is deleted"
+    if old == "is away":
+        assert "archive 1, which was not completed, may be left in data/retention" in caplog.text
+    assert store.value("SELECT count(*) FROM archives WHERE state = 'writing'") == 0
+    assert new.archives.restore(entry.id).restored == len(before["crawl_log"])
+    assert rows_of(store.connection, "crawl_log") == before
+
+
+def test_a_week_that_was_written_to_meanwhile_is_archived_anew(
+    store: Store, shop: JobStore, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_of_many_blocks(store, shop.job_id)
+    interrupted_week(kept, monkeypatch)
+    first = store.value("SELECT min(ctid::text) FROM crawl_log WHERE ctid < '(1,0)'::tid")
+    store.connection.execute("DELETE FROM crawl_log WHERE ctid = %s::tid", (first,))  # in the part that is archived
+    before = rows_of(store.connection, "crawl_log")
+    (problem,) = kept.service().run().problems
+    assert problem.endswith("It was written to meanwhile, and stays; the next run archives it anew.")
+    assert rows_of(store.connection, "crawl_log") == before
+    assert kept.store_files("log") == []
+    assert kept.service().run().problems == []
+    (entry,) = kept.archives.listing(kind="log")
+    assert kept.archives.restore(entry.id).restored == len(before["crawl_log"])
+    assert rows_of(store.connection, "crawl_log") == before
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_week_that_gets_rows_again_is_archived_again_and_all_come_back(
+    store: Store, shop: JobStore, kept: Kept, turn: int
+) -> None:
+    """As by a backfill of a log of that time; restored in either order."""
+    before = rows_of(store.connection, "crawl_log")
+    store.connection.execute("CREATE TABLE later AS SELECT * FROM crawl_log ORDER BY ctid LIMIT 5")
+    store.connection.execute("DELETE FROM crawl_log WHERE to_jsonb(crawl_log) IN (SELECT to_jsonb(l) FROM later l)")
+    weeks = rows_of(
+        store.connection, "(SELECT date_trunc('week', crawled_at AT TIME ZONE 'UTC')::date AS day FROM later)"
+    )
+    service = kept.service(**dict.fromkeys(Retention().periods(), "0") | {"crawl_log": "90d"})
+    assert service.run().problems == []
+    for row in weeks[next(iter(weeks))]:
+        make_week(store.connection, date.fromisoformat(json.loads(row)["day"]))
+    store.connection.execute("INSERT INTO crawl_log OVERRIDING SYSTEM VALUE SELECT * FROM later")
+    store.connection.execute("DROP TABLE later")
+    assert_invariants(store.connection)
+
+    assert service.run().problems == []
+    assert store.value("SELECT count(*) FROM crawl_log") == 0
+    entries = kept.archives.listing(kind="log", state="complete")
+    assert sum(entry.rows for entry in entries) == len(before["crawl_log"])
+    assert len(entries) == 2
+    assert entries[0].source == f"{entries[1].source}-2"
+    assert_invariants(store.connection)
+    for entry in entries[::turn]:
+        assert kept.archives.restore(entry.id).restored == entry.rows
+        assert kept.archives.restore(entry.id).restored == 0
+    assert rows_of(store.connection, "crawl_log") == before
+    assert_invariants(store.connection)
+    assert service.run().steps == [StepResult(step, 0, 0, 0) for step in STEPS], "it is kept for a while"
 
 
 def test_two_runs_do_not_meet(database: Database, shop: JobStore, kept: Kept) -> None:
@@ -464,6 +581,15 @@ def test_a_damaged_file_restores_nothing(shop: JobStore, kept: Kept) -> None:
     with pytest.raises(ArchiveDamaged):
         kept.archives.check(entry.id)
     assert rows_of(shop.connection, *DATA) == left
+
+
+def test_an_archive_on_another_machine_is_restored_there(shop: JobStore, kept: Kept) -> None:
+    kept.service().run()
+    (entry,) = kept.archives.listing(kind="pages")
+    (kept.folder / "retention").rename(kept.folder / "on another machine")
+    for call in (kept.archives.restore, kept.archives.check):
+        with pytest.raises(NotFound, match=f"There is no file .* restore archive {entry.id} there"):
+            call(entry.id)
 
 
 def test_rows_for_analysis_leave_the_store_as_it_is(shop: JobStore, kept: Kept) -> None:
@@ -609,3 +735,17 @@ def test_a_worker_that_runs_keeps_its_segments(shop: JobStore, kept: Kept) -> No
     shop.connection.execute("UPDATE workers SET started_at = now()")
     kept.service().run()
     assert in_archive(kept) == {name for name in before if name.startswith("w-live/")}
+
+
+def test_a_store_of_archives_that_is_away_stops_the_steps_and_nothing_else(shop: JobStore, kept: Kept) -> None:
+    """Also when a run before it left an archive there that is deleted first."""
+    old_files(kept)
+    away = kept.with_store("retention", away="retention")
+    for _ in range(2):
+        result = away.service().run()
+        assert {step.step for step in result.steps if step.problem} >= {"content", "pages", "log", "segments"}
+        assert all("cannot be used: not a directory (retention.store)." in problem for problem in result.problems)
+        assert away.service().status().runs[0].ended_at is not None
+    assert kept.service().run().problems == []
+    assert all(entry.state == "complete" for entry in kept.archives.listing(limit=500))
+    assert_invariants(shop.connection)

@@ -223,7 +223,7 @@ def test_what_is_not_uploaded_waits_and_so_does_what_it_may_refer_to(
 
     with monkeypatch.context() as patch:
         patch.setattr(FolderSegmentStore, "delete", refuse)
-        assert one.service(pages="0").run().problems == ["It is away."]
+        assert one.service(pages="0").run().problems == ["segments: It is away."]
     assert machines.stored() == machines.names - (old - {waits})
     assert one.service(pages="0").run().problems == []
     assert machines.stored() == machines.names - old

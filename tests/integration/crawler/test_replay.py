@@ -136,6 +136,20 @@ def test_what_cannot_be_meant_is_refused(crawled: Crawls, capsys: pytest.Capture
     ):
         assert crawled.command("replay", *arguments) in (2, 4)
         assert words in capsys.readouterr().err
+    for arguments, words in (
+        (
+            ["--parse", "--parser", "none"],
+            "No such page was parsed before, by this parser if one is named: `holdfast parse --again",
+        ),
+        (["--lost"], "No such page was lost; `holdfast verify` names those that are"),
+        (["--fetch", "--since", "2200-01-01"], "No page was fetched that these options select."),
+    ):
+        assert crawled.command("replay", *arguments) == 0
+        said = capsys.readouterr()
+        assert words in said.err
+        assert said.out.startswith("0 pages of ")
+    assert crawled.command("segments", "list", "--machine", "none") == 0
+    assert capsys.readouterr() == ("", "There are no such segments; `holdfast segments` shows the machines.\n")
     with pytest.raises(UsageError):
         ReplayRequest(ReplayMode.LOST, parser="shop").check()
 

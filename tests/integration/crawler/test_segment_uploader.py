@@ -1,6 +1,9 @@
 """Uploads of archive segments: after kills, by several processes at once, of what was there before, never of another machine's."""
 
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -226,6 +229,26 @@ def test_a_file_that_is_gone_is_lost_and_is_found_again(machine: Machine) -> Non
     assert machine.upload() == 1
     assert machine.states() == {refs[0].segment: "uploaded"}
     assert machine.read(refs) == bodies(0, 3)
+
+
+def test_what_a_killed_upload_left_in_a_shared_folder_goes_with_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "file").write_bytes(b"0123456789" * 500_000)
+    program = (
+        "import os, signal; from pathlib import Path; from holdfast.archive.segment_store import FolderSegmentStore as S; "
+        "S._copy = staticmethod(lambda source, to: (to.write_bytes(b'01'), os.kill(os.getpid(), signal.SIGKILL))); "
+        "S(Path('shared')).put('w1/a.warc.gz', Path('file'))"
+    )
+    for _ in range(2):
+        died = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+        assert died.returncode == -signal.SIGKILL
+        (left,) = (tmp_path / "shared" / ".incoming").iterdir()
+    store = FolderSegmentStore(tmp_path / "shared")
+    store.put("w2/a.warc.gz", tmp_path / "file")
+    assert left.exists(), "it may be of an upload of another segment that runs"
+    store.put("w1/a.warc.gz", tmp_path / "file")
+    assert not list((tmp_path / "shared" / ".incoming").iterdir())
+    assert store.size("w1/a.warc.gz") == 5_000_000
 
 
 def test_a_shared_folder(tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ _MATCHING: Final = """
 SELECT id FROM archives WHERE state = 'complete' AND (%(kind)s::text IS NULL OR kind = %(kind)s)
   AND (%(job)s::bigint IS NULL OR job_id = %(job)s) ORDER BY id
 """
+_NEEDED: Final = """
+SELECT a.id FROM archives a JOIN (SELECT DISTINCT archive_segment FROM {source}) s ON s.archive_segment = a.source
+WHERE a.kind = 'segment' AND a.state = 'complete'
+"""
 _SUMMARY: Final = """
 SELECT a.kind, count(*) AS archives, sum(a.rows)::bigint AS rows, COALESCE(sum(f.bytes), 0)::bigint AS bytes,
        min(a.first_at) AS first_at, max(a.last_at) AS last_at
@@ -206,6 +210,11 @@ def make_temporary(connection: psycopg.Connection, table: str) -> str:
     return name
 
 
+def drop_temporary(connection: psycopg.Connection, name: str) -> None:
+    """Drop a temporary table before the end of its transaction."""
+    connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier("pg_temp", name)), prepare=False)
+
+
 def make_for_analysis(connection: psycopg.Connection, schema: str, table: str) -> None:
     """Make a table like `table`, without its keys and checks, and with the id of the archive. Before: a transaction is open."""
     place = sql.Identifier(schema, table)
@@ -245,7 +254,7 @@ def sign_for_analysis(connection: psycopg.Connection, schema: str, table: str, a
 def copy_rows(
     connection: psycopg.Connection, target: Sequence[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> int:
-    """Copy rows into a table; return how many. `target`: its name, perhaps after that of its schema."""
+    """Copy rows into a table; return how many. `target`: its name, or the names of its schema and of itself."""
     query = sql.SQL("COPY {} ({}) FROM STDIN").format(
         sql.Identifier(*target), sql.SQL(", ").join(map(sql.Identifier, columns))
     )
@@ -278,6 +287,12 @@ def insert(connection: psycopg.Connection, table: str, source: str, columns: Seq
         where=sql.SQL(_WHERE.get(table, "")),
     )
     return connection.execute(query, prepare=False).rowcount
+
+
+def segments_needed(connection: psycopg.Connection, source: str) -> set[int]:
+    """Return the ids of complete archives of segments that rows of a temporary table name."""
+    query = sql.SQL(_NEEDED).format(source=sql.Identifier(source))
+    return {row[0] for row in connection.execute(query, prepare=False)}
 
 
 def _names(columns: Sequence[str]) -> sql.Composed:

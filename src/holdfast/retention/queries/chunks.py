@@ -38,7 +38,9 @@ _PLANNER: Final = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin =
 _PRINT: Final = "hashtextextended(t.ctid::text || ' ' || t.xmin::text, 0)"
 _BEGIN: Final = """
 INSERT INTO archives (kind, job_id, source, revision, place)
-VALUES (%(kind)s, %(job)s, %(source)s, (SELECT version_num FROM schema_version), %(place)s) RETURNING id
+VALUES (%(kind)s, %(job)s, %(source)s, (SELECT version_num FROM schema_version), %(place)s)
+ON CONFLICT (kind, source) WHERE source IS NOT NULL AND state IN ('writing', 'complete') DO UPDATE SET started_at = clock_timestamp()
+WHERE archives.state = 'writing' AND archives.place = excluded.place RETURNING id
 """
 _ADD_FILE: Final = """
 INSERT INTO archive_files (archive_id, number, table_name, key, rows, bytes, sha256, mark)
@@ -48,7 +50,7 @@ _COMPLETE: Final = """
 UPDATE archives SET state = 'complete', completed_at = clock_timestamp(), rows = %(rows)s, first_at = %(first)s, last_at = %(last)s
 WHERE id = %(archive)s AND state = 'writing'
 """
-_INTERRUPTED: Final = "SELECT id, kind, source FROM archives WHERE state = 'writing' ORDER BY id"
+_INTERRUPTED: Final = "SELECT id, kind, place, source FROM archives WHERE state = 'writing' ORDER BY id"
 _FORGET: Final = "DELETE FROM archives WHERE id = %(archive)s AND state = 'writing'"
 
 
@@ -58,6 +60,15 @@ class Column(NamedTuple):
     name: str
     kind: str
     """`int`, `bool`, `float`, `bytes`, `time`, `date`; `text` for all other types, as PostgreSQL writes them."""
+
+
+class InterruptedArchive(NamedTuple):
+    """An archive that a run began and did not complete; its rows are in the store."""
+
+    id: int
+    kind: str
+    place: str
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +98,7 @@ class Keys:
         return f"unnest({arrays}) WITH ORDINALITY AS k({', '.join(self.types)}, place)"
 
     def first(self, count: int) -> "Keys":
-        """The first so many keys."""
+        """The first `count` keys."""
         return replace(self, values={name: values[:count] for name, values in self.values.items()})
 
     def parameters(self) -> dict[str, Any]:
@@ -199,7 +210,8 @@ def delete(connection: psycopg.Connection, part: Part, keys: Keys) -> int:
 def begin(
     connection: psycopg.Connection, kind: str, *, place: str, job_id: int | None = None, source: str | None = None
 ) -> int:
-    """Note that an archive is being written, and return its id."""
+    """Note that an archive is being written, and return its id. Before: no other archive of this source is complete. One that an
+    interrupted run began of it is taken."""
     row = connection.execute(_BEGIN, {"kind": kind, "job": job_id, "source": source, "place": place}).fetchone()
     assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
     return int(row[0])
@@ -221,9 +233,9 @@ def complete(
     return connection.execute(_COMPLETE, values).rowcount == 1
 
 
-def interrupted(connection: psycopg.Connection) -> list[tuple[int, str, str | None]]:
-    """Return the id, kind and source of archives that a run began and did not complete. Before: this process holds the lock of runs."""
-    return [(row[0], row[1], row[2]) for row in connection.execute(_INTERRUPTED)]
+def interrupted(connection: psycopg.Connection) -> list[InterruptedArchive]:
+    """Return the archives that a run began and did not complete. Before: this process holds the lock of runs."""
+    return [InterruptedArchive(*row) for row in connection.execute(_INTERRUPTED)]
 
 
 def forget(connection: psycopg.Connection, archive_id: int) -> None:

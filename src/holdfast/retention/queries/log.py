@@ -5,10 +5,11 @@ waits for its lock on the log only a moment at a time, since writers queue behin
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count as count_from
 from typing import Any, Final, LiteralString, NamedTuple
 
 import psycopg
@@ -35,14 +36,16 @@ _PARTITIONS: Final = """
 SELECT c.relname, GREATEST(c.reltuples, 0)::bigint FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'crawl_log'::regclass AND c.relname ~ '^crawl_log_[0-9]{8}$'
   AND (to_date(right(c.relname, 8), 'YYYYMMDD') + 7)::timestamp AT TIME ZONE 'UTC' <= clock_timestamp() - %(kept)s::interval
-  AND NOT EXISTS (SELECT FROM archives a WHERE a.kind = 'log' AND a.source = c.relname AND a.kept_until > clock_timestamp())
+  AND NOT EXISTS (SELECT FROM archives a WHERE a.kind = 'log' AND split_part(a.source, '-', 1) = c.relname
+                  AND a.kept_until > clock_timestamp())
 ORDER BY c.relname
 """
 _STARTED: Final = """
-SELECT a.id, count(f.number), COALESCE(sum(f.rows), 0)::bigint, COALESCE(max(f.mark::bigint), 0), min(a.started_at)
+SELECT a.id, a.source, count(f.number), COALESCE(sum(f.rows), 0)::bigint, COALESCE(max(f.mark::bigint), 0), min(a.started_at)
 FROM archives a LEFT JOIN archive_files f ON f.archive_id = a.id
-WHERE a.kind = 'log' AND a.source = %(part)s AND a.state = 'writing' GROUP BY a.id
+WHERE a.kind = 'log' AND split_part(a.source, '-', 1) = %(part)s AND a.state = 'writing' AND a.place = %(place)s GROUP BY a.id
 """
+_SOURCES: Final = "SELECT source FROM archives WHERE kind = 'log' AND split_part(source, '-', 1) = %(part)s"
 _SUMS: Final = """
     SELECT domain_id, job_id, count(*) AS requests, count(*) FILTER (WHERE outcome = ANY(%(pages)s)) AS pages,
            count(*) FILTER (WHERE outcome = ANY(%(errors)s)) AS errors, COALESCE(sum(images_found), 0)::bigint AS images_found,
@@ -99,6 +102,7 @@ class StartedArchive(NamedTuple):
     """An archive of a week that is being written."""
 
     id: int
+    source: str
     files: int
     rows: int
     next_block: int
@@ -120,10 +124,21 @@ def old_parts(connection: psycopg.Connection, kept: timedelta) -> list[LogPart]:
     return [LogPart(*row) for row in connection.execute(_PARTITIONS, {"kept": kept})]
 
 
-def started(connection: psycopg.Connection, part: str) -> StartedArchive | None:
-    """Return the archive of a week that a run began."""
-    row = connection.execute(_STARTED, {"part": part}).fetchone()
+def started(connection: psycopg.Connection, part: str, place: str) -> StartedArchive | None:
+    """Return the archive of a week that a run began in the store at `place`."""
+    row = connection.execute(_STARTED, {"part": part, "place": place}).fetchone()
     return None if row is None else StartedArchive(*row)
+
+
+def new_source(connection: psycopg.Connection, part: str) -> str:
+    """Return the name by which the manifest knows another archive of a week: a week that was dropped may get rows again, by a backfill."""
+    known = {row[0] for row in connection.execute(_SOURCES, {"part": part})}
+    return next(name for number in count_from(1) if (name := part if number == 1 else f"{part}-{number}") not in known)
+
+
+def week_of(source: str) -> str:
+    """The week of the log of which an archive with this source is."""
+    return source.partition("-")[0]
 
 
 def read(connection: psycopg.Connection, part: str, first_block: int) -> LogRows:
@@ -153,8 +168,8 @@ def count(connection: psycopg.Connection, part: str) -> int:
 def drop(connection: psycopg.Connection, part: str, archive_id: int, rows: int) -> bool:
     """Drop a week with `rows` rows, add its sums to the roll-ups, and complete its archive; False: it has other rows.
 
-    Before: no transaction is open; all rows are in files of the archive. Raises UnderWay when someone reads the log for longer than a few
-    seconds: nothing has happened.
+    Before: no transaction is open; all rows are in files of the archive. Raises UnderWay when another session reads the log for longer than
+    a few seconds: nothing has happened.
     """
     name = sql.Identifier(part)
     with _lock_errors(part), connection.transaction():
@@ -192,8 +207,20 @@ def restore(connection: psycopg.Connection, part: str) -> None:
     connection.execute(sql.SQL("ALTER TABLE {} DROP CONSTRAINT of_this_week").format(name))
 
 
+def merge(connection: psycopg.Connection, part: str, source: str, columns: Sequence[str]) -> int:
+    """Add the rows of a temporary table to a week that is there, and subtract their sums from the roll-ups; return how many. Before: a
+    transaction is open."""
+    _add(connection, source, _ROLL_BACK, _ROLL_BACK_PROXIES)
+    query = sql.SQL("INSERT INTO {part} ({columns}) OVERRIDING SYSTEM VALUE SELECT {columns} FROM {source}").format(
+        part=sql.Identifier(part),
+        source=sql.Identifier(source),
+        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
+    )
+    return connection.execute(query, prepare=False).rowcount
+
+
 def _when_free(connection: psycopg.Connection, change: Callable[[], object]) -> None:
-    """Make a change that locks the whole log, as soon as no one reads it. Before: a transaction is open.
+    """Make a change that locks the whole log, as soon as no other session reads it. Before: a transaction is open.
 
     Raises psycopg.errors.LockNotAvailable after a few attempts, each too short for workers to notice.
     """
@@ -220,7 +247,7 @@ def _lock_errors(part: str) -> Iterator[None]:
         yield
     except psycopg.errors.LockNotAvailable as problem:
         raise UnderWay(
-            f"The week {part} waits: someone reads the log for longer than a few seconds, perhaps an export, a backup or "
+            f"The week {part} waits: the log is being read for longer than a few seconds, by an export, a backup or "
             "`holdfast verify`. Nothing was changed; run it again when that has ended."
         ) from problem
 

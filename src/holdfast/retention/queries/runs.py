@@ -90,7 +90,7 @@ def vacuumed_at(connection: psycopg.Connection) -> datetime:
 
 
 def vacuum(connection: psycopg.Connection, *, stopped: Callable[[], bool]) -> int:
-    """Vacuum and analyze the tables of the store that no one has locked; return how many. Before: no transaction is open.
+    """Vacuum and analyze the tables of the store that no other session has locked; return how many. Before: no transaction is open.
 
     `stopped` is asked before each table; then the rest is left, and due.
     """
