@@ -132,8 +132,10 @@ DELETE FROM alerts WHERE id IN (
 
 
 _FAILED_BACKUPS: Final = """
-SELECT 'backup', extract(epoch FROM clock_timestamp() - b.ended_at)::float8, COALESCE(b.error, 'it is not known why')
-FROM (SELECT * FROM backups WHERE state IN ('complete', 'failed') ORDER BY started_at DESC LIMIT 1) b WHERE b.state = 'failed'
+SELECT 'backup', extract(epoch FROM clock_timestamp() - COALESCE(b.ended_at, b.started_at))::float8,
+       COALESCE(b.error, 'it is not known why')
+FROM (SELECT * FROM backups WHERE state IN ('complete', 'failed') OR state = 'running' AND error IS NOT NULL
+      ORDER BY started_at DESC, id DESC LIMIT 1) b WHERE b.state <> 'complete'
 UNION ALL
 SELECT 'log', extract(epoch FROM clock_timestamp() - COALESCE(problem_since, updated_at))::float8, COALESCE(given_up, problem)
 FROM backup_following WHERE given_up IS NOT NULL OR problem_since <= clock_timestamp() - %(silence)s
@@ -282,7 +284,8 @@ def _check_background(connection: psycopg.Connection, tell: str | None, silence:
 
 
 def failed_backups(connection: psycopg.Connection, *, silence: timedelta = timedelta(0)) -> list[FailedBackup]:
-    """Return whether the last backup failed, and why the log between backups is not kept, if that lasts for `silence`."""
+    """Return whether the last backup failed or makes no progress, and why the log between backups is not kept, if that lasts for
+    `silence`."""
     return [FailedBackup(*row) for row in connection.execute(_FAILED_BACKUPS, {"silence": silence})]
 
 

@@ -36,11 +36,12 @@ SELECT %(kind)s, %(place)s, s.generation, (SELECT max(id) FROM backups WHERE pla
 FROM store_identity s RETURNING id, started_at
 """
 _COMPLETE: Final = """
-UPDATE backups SET state = 'complete', ended_at = %(ended)s, bytes = %(bytes)s WHERE id = %(id)s
+UPDATE backups SET state = 'complete', ended_at = %(ended)s, bytes = %(bytes)s, error = NULL WHERE id = %(id)s
 """
 _FAIL: Final = """
 UPDATE backups SET state = 'failed', ended_at = clock_timestamp(), error = left(%(error)s, 1000) WHERE id = %(id)s AND state = 'running'
 """
+_STALLED: Final = "UPDATE backups SET error = left(%(error)s, 1000) WHERE id = %(id)s AND state = 'running'"
 _FAIL_KILLED: Final = """
 UPDATE backups SET state = 'failed', ended_at = clock_timestamp(), error = 'It was killed before it was complete.' WHERE state = 'running'
 """
@@ -128,6 +129,11 @@ def complete(connection: psycopg.Connection, backup_id: int, *, ended: datetime,
 def fail(connection: psycopg.Connection, backup_id: int, error: str) -> None:
     """Mark a backup as failed."""
     connection.execute(_FAIL, {"id": backup_id, "error": error})
+
+
+def record_stalled(connection: psycopg.Connection, backup_id: int, error: str | None) -> None:
+    """Record why a backup that runs makes no progress; None: it does again."""
+    connection.execute(_STALLED, {"id": backup_id, "error": error})
 
 
 def fail_killed(connection: psycopg.Connection) -> None:

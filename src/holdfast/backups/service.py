@@ -4,7 +4,6 @@ The rule: the row of a backup is there before anything is copied, so that no fil
 its name only when all of it is on disk. One process makes or deletes backups at a time; it may be killed at any moment.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -30,10 +29,12 @@ from holdfast.backups.repository import (
     listing,
     name_at,
     open_repository,
+    sha256_of_file,
     size_of,
     sync,
     write_json,
 )
+from holdfast.backups.stall_watch import PROGRAM_STALLED_AFTER, StallWatch
 from holdfast.db import audit, embedded, generation, migrate
 from holdfast.db.connection import Connection, Database, libpq_environment
 from holdfast.db.embedded import binaries, physical
@@ -50,7 +51,10 @@ RETRY_AFTER: Final = timedelta(hours=1)
 """The time from a daily backup that failed to the next attempt."""
 RETRY_WANTED_AFTER: Final = timedelta(minutes=5)
 """The same while no backup is there that the log can continue: until then no second can be restored."""
-_CHUNK: Final = 1 << 20
+_COPYING: Final = "Copying the database"
+_DUMPING: Final = "Dumping the database"
+_BY_PROGRAMS: Final = frozenset({_COPYING, _DUMPING})
+"""Steps that a program of PostgreSQL does. It syncs at its end, and its bytes do not grow meanwhile."""
 _SPARE: Final = 1.1
 """Free space that a full backup needs, relative to the database."""
 
@@ -128,9 +132,12 @@ class BackupService:
         """
         server = self.server()
         as_dump = dump or server is None
-        with queries.lock(self.database) as connection:
+        stalls = _StallRecord(self)
+        with queries.lock(self.database) as connection, stalls.watch() as stall:
             queries.fail_killed(connection)
+            watch = _touching(watch, stall)
             try:
+                stall.touch(PROGRAM_STALLED_AFTER)  # what a killed backup left is deleted
                 repository = self.repository()
                 if anew:
                     self._forget_missing(connection, repository)
@@ -147,12 +154,16 @@ class BackupService:
                 place = str(self.folder / name_at(queries.now(connection), kind))
                 number, _ = queries.begin(connection, kind=kind, place=place, parent=None)
                 raise self._failed(connection, number, problem) from problem
+            stall.touch()
             place = str(repository.folder / name)
             parent_place = None if parent is None else str(repository.path(parent))
             number, started = queries.begin(connection, kind=kind, place=place, parent=parent_place)
+            stalls.number = number
             try:
                 new = repository.begin(name)
-                made = self._fill(connection, repository, new, name, started, server, parent, with_keys, watch, as_dump)
+                made = self._fill(
+                    connection, repository, new, name, started, server, parent, with_keys, watch, as_dump, stall
+                )
             except BaseException as problem:
                 shutil.rmtree(repository.unfinished(name), ignore_errors=True)
                 failed = self._failed(connection, number, problem)
@@ -223,15 +234,18 @@ class BackupService:
         with_keys: bool,
         watch: Watch,
         as_dump: bool,
+        stall: StallWatch,
     ) -> StoredBackup:
+        stall.rest()  # the database may take long to count
         files = list(listing(self.archive))
         if isinstance(self.images, FolderImageStore):
             files += (f"images/{key}" for rows in queries.images(connection) for _, key in rows)
         before = queries.counts(connection)
         now = generation.current(connection)
+        stall.touch()
         system, timeline, start = "", 0, 0
         if as_dump or server is None:
-            self._dump(new, watch)
+            self._dump(new, watch, stall)
         else:
             with queries.admin(server) as admin:
                 cluster = queries.cluster(admin)
@@ -240,12 +254,13 @@ class BackupService:
             base = None if parent is None else repository.path(parent) / DATABASE
             self._check_space(connection, new, parent)
             target = new / DATABASE
-            physical.base_backup(
-                server, target, parent=base, watch=lambda: watch("Copying the database", size_of(target))
-            )
+            physical.base_backup(server, target, parent=base, watch=lambda: watch(_COPYING, size_of(target)))
+            stall.touch()
             start = repository.start_of(target)
+        stall.rest()
         ended = queries.now(connection)
         after = queries.counts(connection)
+        stall.touch()
         size = size_of(new)
         # After the database: so all bytes are there that its rows name.
         FileCopier(self.archive, repository).copy(lambda done: watch("Copying the archive", done))
@@ -292,11 +307,12 @@ class BackupService:
             return self.images.place
         target, size = repository.image_store(), 0
         for rows in queries.images(connection):
-            size += copy_images(self.images, target, [key for _, key in rows])
+            before = size
+            size += copy_images(self.images, target, [key for _, key in rows], partial(watch, "Copying images", before))
             watch("Copying images", size)
         return "copied"
 
-    def _dump(self, new: Path, watch: Watch) -> None:
+    def _dump(self, new: Path, watch: Watch, stall: StallWatch) -> None:
         """Dump the database by pg_dump. An open snapshot for as long as it takes makes claims slower."""
         found = shutil.which("pg_dump") if self.server() is None else None
         bundled = binaries.wheel().bin / "pg_dump"
@@ -310,16 +326,16 @@ class BackupService:
                 try:
                     while running.poll() is None:
                         time.sleep(0.1)
-                        watch("Dumping the database", target.stat().st_size if target.exists() else 0)
+                        watch(_DUMPING, target.stat().st_size if target.exists() else 0)
                 except BaseException:
                     running.kill()
                     raise
                 said = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
             if running.returncode == 0:
                 target.chmod(0o600)
+                stall.touch(PROGRAM_STALLED_AFTER)  # it may have much to sync
                 sync(target)
-                with target.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                digest, _ = sha256_of_file(target, partial(watch, "Checking the dump"))
                 write_json(new / "dump.json", {"sha256": digest})
                 return
             problem = next((line for line in said.splitlines() if "error:" in line), said.strip())
@@ -418,14 +434,19 @@ class BackupService:
             return False
         if last is None or last < last_time_of(self.settings.daily_at, now):
             return True
-        with suppress(OSError):  # `make` says what is wrong with the folder
-            return wanted and shutil.disk_usage(self.folder).free >= needed
-        return wanted
+        if not wanted:
+            return False
+        with suppress(OSError), _StallRecord(self).watch() as stall:  # `make` says what is wrong with the folder
+            stall.touch()
+            return shutil.disk_usage(self.folder).free >= needed
+        return True
 
     def make_daily(self, watch: Watch = silent) -> Backup:
         """Make the daily backup: incremental, and every so often a full one."""
         found: list[StoredBackup] = []
-        with suppress(OSError, UsageError):  # `make` says what is wrong with the folder
+        # `make` says what is wrong with the folder.
+        with suppress(OSError, UsageError), _StallRecord(self).watch() as stall:
+            stall.touch()
             found = [one for one in self.repository().backups() if one.kind != "dump"]
         since_full = 0
         for one in reversed(found):
@@ -438,11 +459,14 @@ class BackupService:
         return self.make(actor="schedule", watch=watch)
 
 
-def copy_images(source: FolderImageStore, target: FolderImageStore, keys: list[str]) -> int:
+def copy_images(
+    source: FolderImageStore, target: FolderImageStore, keys: list[str], touch: Callable[[], None] = lambda: None
+) -> int:
     """Copy files of images that `target` does not have; returns their bytes. Files that are gone or damaged are left out: `verify` names
-    them."""
+    them. `touch` is called with each."""
     size = 0
     for key in keys:
+        touch()
         if not target.exists(key):
             with suppress(NotFound, ArchiveDamaged):
                 body = source.get(key)
@@ -457,6 +481,60 @@ def away_sentence(folder: Path) -> str:
         f"The folder of backups, {folder} (backup.folder), has none of the backups that the store knows there: mount its disk. If they are "
         "gone for good, `holdfast backup --anew` begins anew."
     )
+
+
+def stalled_sentence(folder: Path, seconds: float) -> str:
+    """What a person reads while a call on the folder of backups does not return, without its end."""
+    return (
+        f"The folder of backups, {folder} (backup.folder), has not answered for {seconds:.0f} s: look at its disk or, if it is on another "
+        "machine, at the network. It goes on by itself"
+    )
+
+
+class _StallRecord:
+    """Records in the row of a backup that it makes no progress."""
+
+    def __init__(self, service: BackupService) -> None:
+        self._service = service
+        self.number: int | None = None
+        """The row of the backup; None: it has none yet."""
+        self._recorded = False
+
+    def watch(self) -> StallWatch:
+        return StallWatch(self._begin, self._end)
+
+    def _begin(self, seconds: float) -> None:
+        sentence = f"{stalled_sentence(self._service.folder, seconds)}."
+        with self._service.database.session() as connection:
+            if self.number is not None:
+                queries.record_stalled(connection, self.number, sentence)
+            elif not self._recorded:  # it hangs before it has a row: this one says so until another backup is complete
+                kind = "dump" if self._service.shared else "full"
+                place = str(self._service.folder / name_at(queries.now(connection), kind))
+                number, _ = queries.begin(connection, kind=kind, place=place, parent=None)
+                queries.fail(connection, number, sentence)
+        self._recorded = True
+
+    def _end(self) -> None:
+        if self.number is not None:
+            with self._service.database.session() as connection:
+                queries.record_stalled(connection, self.number, None)
+
+
+def _touching(watch: Watch, stall: StallWatch) -> Watch:
+    """`watch`, and each call of it is a sign of progress; from a program of PostgreSQL only more bytes are one."""
+    before = ("", 0)
+
+    def touching(what: str, done: int) -> None:
+        nonlocal before
+        if what not in _BY_PROGRAMS:
+            stall.touch()
+        elif (what, done) != before:
+            stall.touch(PROGRAM_STALLED_AFTER)
+        before = (what, done)
+        watch(what, done)
+
+    return touching
 
 
 @contextmanager

@@ -251,4 +251,4 @@ def test_the_health_check_knows_a_backup_that_failed(made: Bundled) -> None:
     with made.connection() as connection:
         connection.execute("INSERT INTO backups (kind, place, generation, state) VALUES ('full', '/x', 1, 'failed')")
     (part,) = [one for one in health.look(made.database) if one.name == "backups"]
-    assert (part.works, part.cause) == (False, "The last backup failed.")
+    assert (part.works, part.cause) == (False, "The last backup failed, or makes no progress.")
