@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.archive.image_store import FolderImageStore, ImageStore, sha256_of
 from holdfast.backups import queries
+from holdfast.backups.own_dumps import OwnDumps
 from holdfast.backups.records import Backup, BackupReport, Check, Drill, Verified
 from holdfast.backups.repository import (
     ARCHIVE,
@@ -171,6 +172,7 @@ class BackupService:
                     raise
                 raise failed from problem
             queries.complete(connection, number, ended=made.ended_at, size=made.bytes)
+            self._record_own(repository)
             details = {"kind": kind, "place": place, "bytes": made.bytes}
             with connection.transaction():
                 audit.write(connection, actor=actor, action="make", kind="backup", object_id=name, details=details)
@@ -188,22 +190,29 @@ class BackupService:
         return problem
 
     def check_there(self, connection: Connection, repository: Repository) -> None:
-        """Raise BackupsUnavailable if the store knows backups in the folder, and the folder has none of them: its disk is not mounted, and
-        what was written now would lie on another one.
-
-        Machines of a shared server may have folders of the same name, so theirs are not compared.
-        """
-        if self.shared:
-            return
-        known = queries.complete_in(connection, str(repository.folder))
+        """Raise BackupsUnavailable if backups in the folder are known, and the folder has none of them: its disk is not mounted, and what
+        was written now would lie on another one."""
+        known = self._known(connection, repository)
         if known and not any(os.path.lexists(place) for place in known):
             raise BackupsUnavailable(away_sentence(repository.folder))
 
+    def _known(self, connection: Connection, repository: Repository) -> list[str]:
+        """The places of backups that the folder should have: as the store knows or, for a shared server, as this machine does, since
+        others may have folders of the same name."""
+        if self.shared:
+            return [str(repository.folder / name) for name in OwnDumps(self.data).names(repository.folder)]
+        return queries.complete_in(connection, str(repository.folder))
+
     def _forget_missing(self, connection: Connection, repository: Repository) -> None:
-        """Record as deleted what the store knows and the folder does not have."""
-        for place in queries.complete_in(connection, str(repository.folder)):
+        """Record as deleted what is known and the folder does not have."""
+        for place in self._known(connection, repository):
             if not os.path.lexists(place):
                 queries.mark_deleted(connection, place)
+
+    def _record_own(self, repository: Repository) -> None:
+        """Let this machine remember what it has in the folder, if the server is shared."""
+        if self.shared:
+            OwnDumps(self.data).record(repository.folder, [one.name for one in repository.backups()])
 
     def _parent(self, connection: Connection, repository: Repository, server: Server | None) -> StoredBackup:
         """The backup that an incremental one can begin at. Raises Refused."""
@@ -362,6 +371,7 @@ class BackupService:
 
     def _delete_one(self, connection: Connection, repository: Repository, backup: StoredBackup, actor: str) -> None:
         repository.delete(backup)
+        self._record_own(repository)
         with connection.transaction():
             queries.mark_deleted(connection, str(repository.path(backup)))
             audit.write(connection, actor=actor, action="delete", kind="backup", object_id=backup.name)
