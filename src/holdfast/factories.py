@@ -283,7 +283,7 @@ def restorer(settings: Settings, folder: Path, say: Callable[[str], None], watch
     from holdfast.backups.repository import open_repository
     from holdfast.backups.restore import Restorer
 
-    return Restorer(open_repository(folder), settings.politeness.retries, say, watch)
+    return Restorer(open_repository(folder), settings.politeness.retries, say, watch, spare=settings.disk.min_free)
 
 
 def retention_service(settings: Settings, db: Database) -> "RetentionService":

@@ -301,6 +301,15 @@ def any_domain(connection: psycopg.Connection) -> str | None:
     return str(row[0]) if row else None
 
 
+def stored_secrets(connection: psycopg.Connection) -> int:
+    """Count what is stored sealed, and cannot be used without the key of secrets."""
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM job_secrets) + (SELECT count(*) FROM domain_secrets) + "
+        "(SELECT count(*) FROM proxies WHERE proxy_password IS NOT NULL)"
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
 def health_facts(connection: psycopg.Connection) -> tuple[int, int, int]:
     """Count URLs, those that were settled, and pages without a URL, in a restored store."""
     with connection.transaction():

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -47,6 +47,8 @@ _WAL: Final = re.compile(r"[0-9A-F]{24}")
 _CHUNK: Final = 1 << 20
 _SYNCED_AT_ONCE: Final = 32 << 20
 """Bytes that are synced at once: on a slow disk none of the steps takes long, so that one that hangs can be told from it."""
+_PACKED: Final = 4
+"""Bytes of a database, with its indexes, for each of its dump: a guess, dumps are compressed."""
 _KEY_FILES: Final = ("secret.key", "webhook.secret")
 
 
@@ -233,8 +235,13 @@ class Repository:
         for one in reversed(found):
             if name in (LATEST, one.name):
                 return one
-        known = f"the newest is {found[-1].name}" if found else "there is none"
-        raise NotFound(f"There is no complete backup {name!r} in {self.folder}: {known}.")
+        if not found:
+            raise NotFound(
+                f"There is no complete backup in {self.folder} (backup.folder); `holdfast backup` makes one."
+            )
+        raise NotFound(
+            f"There is no complete backup {name!r} in {self.folder}: the newest is {found[-1].name}, and `holdfast backup list` names all."
+        )
 
     def path(self, backup: StoredBackup) -> Path:
         return self.folder / backup.name
@@ -400,6 +407,13 @@ class Repository:
             if (digest, size) != (entry["Checksum"], entry["Size"]):
                 wrong.append(f"{backup.name}: {name} is not what was written")
         return wrong
+
+    def size_restored(self, backup: StoredBackup, chain: Sequence[StoredBackup], log: Log | None) -> int:
+        """The bytes that a database takes about when it is restored: at least those of the full copy, with the log to replay."""
+        if backup.kind == "dump":
+            return backup.bytes * _PACKED
+        whole = max(one.bytes for one in chain)
+        return whole + (0 if log is None else len(self.wal(log, backup.start)) * log.segment_bytes)
 
     def start_of(self, base: Path) -> int:
         """The position of the log at which the replay of a copied cluster begins."""

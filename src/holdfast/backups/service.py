@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from errno import ENOSPC
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -109,7 +110,7 @@ class BackupService:
             found = queries.listing(connection)
             following = queries.following(connection)
         one = self.settings
-        return BackupReport(found, following, one.daily, one.daily_at, one.keep, str(self.folder))
+        return BackupReport(found, following, one.daily, one.daily_at, one.keep, str(self.folder.absolute()))
 
     # Make
 
@@ -183,7 +184,10 @@ class BackupService:
     def _failed(self, connection: Connection, number: int, problem: BaseException) -> BaseException:
         """Record why a backup failed; returns the error to raise."""
         if isinstance(problem, OSError):
-            problem = BackupsUnavailable(f"The backup in {self.folder} failed: {problem.strerror or problem}.")
+            advice = (
+                " Free some space, or set backup.folder to a folder on another disk." if problem.errno == ENOSPC else ""
+            )
+            problem = BackupsUnavailable(f"The backup in {self.folder} failed: {problem.strerror or problem}.{advice}")
         reason = str(problem) if isinstance(problem, HoldfastError) else f"{type(problem).__name__}: {problem}"
         with suppress(HoldfastError):
             queries.fail(connection, number, reason or "It was interrupted.")
@@ -355,19 +359,40 @@ class BackupService:
     # Delete
 
     def delete(self, name: str, *, actor: str, dependents: bool = False) -> list[str]:
-        """Delete a backup and, if asked, those that hang on it; returns their names. Raises NotFound, Refused if some hang on it."""
+        """Delete a backup and, if asked, those that cannot be restored without it; returns their names. One that is not on the disk any
+        more is forgotten. Raises NotFound, Refused if others need it.
+        """
         with queries.lock(self.database) as connection, _reporting(f"Nothing more was deleted in {self.folder}"):
             repository = self.repository()
+            if self._forget_gone(connection, name, actor):
+                return [name]
             backup = repository.find(name)
-            hanging = repository.dependents(backup)
-            if hanging and not dependents:
-                names = ", ".join(one.name for one in hanging)
+            needing = repository.dependents(backup)
+            if needing and not dependents:
+                names = ", ".join(one.name for one in needing)
                 raise Refused(f"{names} cannot be restored without {backup.name}: --dependents deletes them, too.")
-            gone = [*reversed(hanging), backup]
+            gone = [*reversed(needing), backup]
             for one in gone:
                 self._delete_one(connection, repository, one, actor)
             self._prune(repository)
             return [one.name for one in gone]
+
+    def _forget_gone(self, connection: Connection, name: str, actor: str) -> bool:
+        """Mark a backup as deleted that is not on the disk any more, as after a change of `backup.folder`; returns whether it was one.
+
+        Files that it names would stay for ever. Not for a shared server, where another machine may have it. Raises BackupsUnavailable if
+        the disk of the present folder is not mounted.
+        """
+        known = [one for one in queries.listing(connection) if one.name == name and one.state == "complete"]
+        gone = [one for one in known if not os.path.lexists(one.place)]
+        if self.shared or not gone or len(gone) < len(known):
+            return False
+        self.check_there(connection, self.repository())
+        with connection.transaction():
+            for one in gone:
+                queries.mark_deleted(connection, one.place)
+                audit.write(connection, actor=actor, action="delete", kind="backup", object_id=one.name)
+        return True
 
     def _delete_one(self, connection: Connection, repository: Repository, backup: StoredBackup, actor: str) -> None:
         repository.delete(backup)

@@ -141,7 +141,7 @@ def verify(
     else:
         for line in result.faults:
             output.print_line(safe(line))
-        changed = output.format_time(result.last_change_at)
+        changed = output.format_second(result.last_change_at)
         verdict = (
             f"{pluralize(result.checks, 'check')}: all passed"
             if result.ok
@@ -172,7 +172,7 @@ def delete(
     context.require_local("`holdfast backup delete`", _WHY_LOCAL)
     service = _service(context)
     if not yes:
-        also = " and those that hang on it" if dependents else ""
+        also = " and those that cannot be restored without it" if dependents else ""
         command_context.confirm(f"Delete the backup {safe(name)}{also}?", "Nothing was deleted.")
     gone = service.delete(name, actor=actor(), dependents=dependents)
     if as_json:
@@ -264,7 +264,7 @@ class _FollowReport:
         if not needs_backup:
             if self._said != "follows":
                 self._said = "follows"
-                say(f"Every second from {output.format_time(reached.until)} UTC on can be restored. Ctrl-C stops.")
+                say(f"Every second from {output.format_second(reached.until)} UTC on can be restored. Ctrl-C stops.")
         elif self._service.is_due(wanted=True):  # not where one failed a moment ago
             say("Making a backup that the log can continue …")
             try:
@@ -325,7 +325,7 @@ def _row(one: Backup) -> tuple[Any, ...]:
     return (
         one.name,
         one.state,
-        output.format_time(one.ended_at),
+        output.format_second(one.ended_at),
         "-" if one.bytes is None else format_bytes(one.bytes),
         one.parent or "-",
         output.format_time(one.verified_at),
@@ -336,10 +336,18 @@ def _following(found: BackupReport) -> Iterator[str]:
     following = found.following
     if following is None:
         if not found.daily:
-            yield "No daily backup is made (backup.daily), so only the seconds of these backups can be restored."
+            yield (
+                "Only the seconds of these backups can be restored: with backup.daily=true, or while `holdfast backup follow` runs, every "
+                "second after them can."
+                if found.backups
+                else "No daily backup is made (backup.daily)."
+            )
         return
     if following.restorable_since is not None:
-        since, until = output.format_time(following.restorable_since), output.format_time(following.restorable_until)
+        since, until = (
+            output.format_second(following.restorable_since),
+            output.format_second(following.restorable_until),
+        )
         yield f"Every second from {since} to {until} UTC can be restored."
     for sentence in (following.problem, following.given_up):
         if sentence:
