@@ -21,7 +21,7 @@ from holdfast.archive.image_store import FolderImageStore, ImageStore
 from holdfast.archive.reader import ArchiveReader
 from holdfast.backups import queries
 from holdfast.backups.records import Restored
-from holdfast.backups.repository import ARCHIVE, DATABASE, DUMP, Log, Repository, StoredBackup, append
+from holdfast.backups.repository import ARCHIVE, DATABASE, DUMP, LATEST, Log, Repository, StoredBackup, append
 from holdfast.backups.service import Watch, copy_images, environment_of, silent
 from holdfast.control.verify import Verifier
 from holdfast.db import embedded, generation, migrate
@@ -85,6 +85,7 @@ class Restorer:
 
     def plan(self, name: str, to: datetime | None = None) -> Plan:
         """What is needed to restore a backup, or to a second after it: then of the newest backup before it that the same log continues.
+        To a second of `latest`, also of the logs of the store before it was last restored.
 
         Raises NotFound, Refused if the second cannot be restored, with the seconds that can.
         """
@@ -99,13 +100,12 @@ class Restorer:
         candidates = []
         for one in repository.backups():
             found = repository.log_of(one)
-            if found is not None and one.ended_at <= to and one.history == backup.history:
+            may = one.history == backup.history or (name == LATEST and to != END)
+            if found is not None and may and one.ended_at <= to and (to == END or to <= found[1].until):
                 candidates.append((one, *found))
         if not candidates:
             raise Refused(self._refusal(backup, to))
         one, log, follow = candidates[-1]
-        if to != END and to > follow.until:
-            raise Refused(self._refusal(backup, to))
         return Plan(repository, one, repository.chain_of(one), log, to, follow.until)
 
     def _refusal(self, backup: StoredBackup, to: datetime) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.backups import drill, queries
 from holdfast.backups.records import Drill
-from holdfast.backups.repository import LATEST, Repository
-from holdfast.backups.restore import END
+from holdfast.backups.repository import LATEST, Follow, Log, Repository, StoredBackup
+from holdfast.backups.restore import END, Restorer
 from holdfast.errors import Refused
 from tests.support.backups import Bundled, bundled
 from tests.support.servers import data_in_memory
@@ -144,3 +144,25 @@ def test_a_time_of_another_zone_is_understood() -> None:
         == parse_second("2026-11-17T15:00+01:00")
         == datetime(2026, 11, 17, 14, tzinfo=UTC)
     )
+
+
+def test_a_second_before_the_store_was_restored_can_still_be_restored(tmp_path: Path) -> None:
+    """A store that was restored to the wrong second begins a new log, and a new backup; the old log has the right one."""
+    repository, day = Repository(tmp_path / "backups"), datetime(2026, 11, 17, tzinfo=UTC)
+    histories = {"old": (day, day + timedelta(hours=5)), "new": (day + timedelta(hours=6), day + timedelta(hours=8))}
+    for system, (begun, until) in histories.items():
+        name = f"{begun:%Y%m%dT%H%M%SZ}-full"
+        backup = StoredBackup(
+            *(name, "full", "store", 1, system, 1, None, begun, begun, 2**24, 1, "1", {}, {}, False, "copied", False)
+        )
+        repository.complete(repository.begin(name), backup, [])
+        log = Log(system, "store", 1, system, 1, 2**24, 2**24)
+        repository.save_log(log)
+        repository.save_follow(log, Follow(until, 2**25))
+    restorer = Restorer(repository, 3, lambda _: None)
+    hours = {hour: restorer.plan(LATEST, day + timedelta(hours=hour)).backup.system for hour in (1, 4, 7)}
+    assert hours == {1: "old", 4: "old", 7: "new"}
+    assert restorer.plan(LATEST, END).backup.system == "new"
+    for name, hour in ((LATEST, 5.5), (LATEST, 9), (LATEST, -1), ("20261117T060000Z-full", 4)):
+        with pytest.raises(Refused):
+            restorer.plan(name, day + timedelta(hours=hour))
