@@ -3,16 +3,19 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from holdfast import factories
 from holdfast.backups.service import BackupService
 from holdfast.db.connection import Database
-from holdfast.errors import BackupsUnavailable, NotFound
+from holdfast.db.embedded import binaries
+from holdfast.errors import BackupsUnavailable, NotFound, StoreError
 from holdfast.settings import Settings
 from tests.support.backups import Bundled, bundled
 from tests.support.servers import data_in_memory
+from tests.support.shared_server import debian
 
 
 @pytest.fixture(scope="module")
@@ -60,4 +63,25 @@ def test_a_folder_whose_dumps_were_deleted_is_no_folder_that_is_away(server: Bun
     here.delete(made.name, actor="test")
     with pytest.raises(NotFound):
         here.repository().find(made.name)
+    assert here.make(actor="test").state == "complete"
+
+
+def test_a_server_that_is_newer_than_pg_dump(server: Bundled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused with what to do, and leaves nothing; a pg_dump of the server's version in PATH is found."""
+    older = debian(15)
+    if older is None:
+        pytest.skip("Debian's package postgresql-15 is not installed")
+    newer = binaries.wheel().bin
+    here = machine(server, tmp_path / "data", tmp_path / "backups")
+    monkeypatch.setattr(binaries, "wheel", lambda: SimpleNamespace(bin=older))
+    monkeypatch.setenv("PATH", str(older))
+    with pytest.raises(StoreError) as refused:
+        here.make(actor="test")
+    sentence = str(refused.value)
+    assert "server version mismatch" in sentence
+    assert sentence.endswith("install the pg_dump of the server's version.")
+    failed = here.report().backups[0]
+    assert (failed.state, failed.error) == ("failed", sentence)
+    assert list((tmp_path / "backups").iterdir()) == []
+    monkeypatch.setenv("PATH", str(newer))
     assert here.make(actor="test").state == "complete"
