@@ -15,7 +15,7 @@ from typing import Final
 from holdfast import private
 from holdfast.db.embedded import safe_files
 
-FILE: Final = "backup-folders.json"
+FILE: Final = "backups.json"
 
 
 @dataclass(frozen=True, slots=True)

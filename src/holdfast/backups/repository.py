@@ -571,8 +571,10 @@ def size_of(folder: Path) -> int:
 
 
 def open_repository(folder: Path) -> Repository:
-    """The backups in a folder. Raises UsageError if it is another user's."""
+    """The backups in a folder. Raises UsageError if it is another user's, or a file."""
     private.check(folder)
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file, not a folder: set backup.folder to another one.")
     return Repository(Path(os.path.realpath(folder)))
 
 

@@ -300,7 +300,7 @@ class Restorer:
         self.check_room(plan, folder, files=False, option="--scratch")
         data = folder / f"{SCRATCH}-{plan.backup.name}-{int(time.time())}"
         try:
-            with physical.replacing(data, self.say) as here, self.recovered(plan, here, "backup verify") as recovered:
+            with physical.replacing(data, silent_say) as here, self.recovered(plan, here, "backup verify") as recovered:
                 yield here.data / physical.WORK_FOLDER, recovered
         finally:
             physical.remove(data)
@@ -330,7 +330,7 @@ class Restorer:
         log = plan.log
         wal = [] if log is None else self.repository.wal(log, plan.backup.start)
         chain = [self.repository.path(one) / DATABASE for one in plan.chain]
-        work = physical.prepare(here, chain, wal, self.say, lambda: self.watch("Joining the backups", 0))
+        work = physical.prepare(here, chain, wal, silent_say, lambda: self.watch("Joining the backups", 0))
         target: dict[str, str] = {}
         if log is None:
             target = {"recovery_target": "immediate"}
@@ -345,7 +345,7 @@ class Restorer:
     def _load_dump(self, plan: Plan, here: ServerLayout) -> Server:
         work = here.data / physical.WORK_FOLDER
         physical.discard_work(here)
-        layout.make_data(work, self.say)
+        layout.make_data(work, silent_say)
         server = embedded.ensure_running(work, silent_say, self.extra)
         load_dump(self.repository.path(plan.backup) / DUMP, Database(server.url()), self.watch)
         return server

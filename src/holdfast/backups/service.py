@@ -29,6 +29,7 @@ from holdfast.backups.repository import (
     Repository,
     StoredBackup,
     listing,
+    locate,
     name_at,
     open_repository,
     sha256_of_file,
@@ -45,6 +46,7 @@ from holdfast.db.embedded.process import Server
 from holdfast.errors import ArchiveDamaged, BackupsUnavailable, HoldfastError, NotFound, Refused, StoreError, UsageError
 from holdfast.settings import Backup as BackupSettings
 from holdfast.settings import Settings
+from holdfast.telemetry.disk_space import existing_folder, in_bytes
 
 if TYPE_CHECKING:
     from holdfast.backups.restore import Plan, Restorer
@@ -59,6 +61,9 @@ _BY_PROGRAMS: Final = frozenset({_COPYING, _DUMPING})
 """Steps that a program of PostgreSQL does. It syncs at its end, and its bytes do not grow meanwhile."""
 _SPARE: Final = 1.1
 """Free space that a full backup needs, relative to the database."""
+_MORE_ROOM: Final = "free some space, or set backup.folder to a folder on another disk."
+_OF_EVERY_COPY: Final = 40 << 20
+"""Bytes that each copy has besides: the databases that a server is made with, and 16 MB of its log."""
 
 Watch = Callable[[str, int], None]
 """Gets what is being done, and the bytes so far."""
@@ -184,10 +189,13 @@ class BackupService:
     def _failed(self, connection: Connection, number: int, problem: BaseException) -> BaseException:
         """Record why a backup failed; returns the error to raise."""
         if isinstance(problem, OSError):
-            advice = (
-                " Free some space, or set backup.folder to a folder on another disk." if problem.errno == ENOSPC else ""
-            )
+            advice = f" {_MORE_ROOM.capitalize()}" if problem.errno == ENOSPC else ""
             problem = BackupsUnavailable(f"The backup in {self.folder} failed: {problem.strerror or problem}.{advice}")
+        elif isinstance(problem, StoreError) and os.strerror(ENOSPC) in str(problem):  # a program of PostgreSQL
+            free = in_bytes(shutil.disk_usage(existing_folder(self.folder)).free)
+            problem = BackupsUnavailable(
+                f"The backup in {self.folder} failed: {os.strerror(ENOSPC)}, and {free} are free without it. {_MORE_ROOM.capitalize()}"
+            )
         reason = str(problem) if isinstance(problem, HoldfastError) else f"{type(problem).__name__}: {problem}"
         with suppress(HoldfastError):
             queries.fail(connection, number, reason or "It was interrupted.")
@@ -307,12 +315,11 @@ class BackupService:
         needed, free = self._needed(connection), shutil.disk_usage(new).free
         if free < needed:
             raise Refused(
-                f"The disk of {new.parent} has {free >> 20:,} MB free, and a full backup takes about {needed >> 20:,} MB: free some "
-                "space, or set backup.folder to a folder on another disk."
+                f"The disk of {new.parent} has {in_bytes(free)} free, and a full backup takes about {in_bytes(needed)}: {_MORE_ROOM}"
             )
 
     def _needed(self, connection: Connection) -> int:
-        return int(queries.database_size(connection) * _SPARE)
+        return int(queries.database_size(connection) * _SPARE) + _OF_EVERY_COPY
 
     def _copy_images(self, connection: Connection, repository: Repository, watch: Watch) -> str:
         """Copy the files of images that are not there yet; returns where they are."""
@@ -352,9 +359,10 @@ class BackupService:
                 write_json(new / "dump.json", {"sha256": digest})
                 return
             problem = next((line for line in said.splitlines() if "error:" in line), said.strip())
-        raise StoreError(
-            f"pg_dump failed: {problem} It refuses servers that are newer than itself: install the pg_dump of the server's version."
-        )
+        advice = ""
+        if "version mismatch" in said:
+            advice = " It refuses servers that are newer than itself: install the pg_dump of the server's version."
+        raise StoreError(f"pg_dump failed: {problem}{advice}")
 
     # Delete
 
@@ -363,7 +371,7 @@ class BackupService:
         more is forgotten. Raises NotFound, Refused if others need it.
         """
         with queries.lock(self.database) as connection, _reporting(f"Nothing more was deleted in {self.folder}"):
-            repository = self.repository()
+            repository, name = locate(name, self.repository())
             if self._forget_gone(connection, name, actor):
                 return [name]
             backup = repository.find(name)

@@ -194,7 +194,8 @@ def _print_result(result: MoveResult, as_json: bool, settings: Settings, destina
         )
     else:
         place = settings.origin("database_url").place
-        output.print_line(f"HOLDFAST_DATABASE_URL still names the old database here ({output.safe(place)}).")
+        where = "" if place == "HOLDFAST_DATABASE_URL" else f" ({output.safe(place)})"
+        output.print_line(f"HOLDFAST_DATABASE_URL still names the old database here{where}.")
 
 
 def _duration(seconds: float) -> str:

@@ -129,6 +129,13 @@ def test_a_backup_that_is_gone_from_the_disk_can_be_forgotten(fresh: Bundled) ->
     answer = fresh.run("backup", "delete", "20260101T000000Z-full", "--yes", "--json")
     assert answer.json == {"deleted": ["20260101T000000Z-full"]}
     assert [one.name for one in fresh.service.report().backups] == [kept]
+    elsewhere = fresh.repository.folder.with_name("elsewhere")
+    fresh.groups["backup"] = {"folder": elsewhere}
+    other = fresh.service.make(actor="test")
+    del fresh.groups["backup"]
+    assert (fresh.run("backup", "delete", other.name, "--yes").code, elsewhere.exists()) == (4, True)
+    assert fresh.run("backup", "delete", other.place, "--yes").code == 0, "by its path, as restore takes it"
+    assert not Path(other.place).exists()
     shutil.rmtree(fresh.repository.folder)
     away = fresh.run("backup", "delete", kept, "--yes")
     assert (away.code, "mount its disk" in away.err) == (3, True), away

@@ -58,7 +58,7 @@ def test_a_dump_is_not_written_where_a_disk_is_not_mounted(server: Bundled, tmp_
 def test_a_folder_whose_dumps_were_deleted_is_no_folder_that_is_away(server: Bundled, tmp_path: Path) -> None:
     here = machine(server, tmp_path / "data", tmp_path / "backups")
     made = here.make(actor="test")
-    known = json.loads((tmp_path / "data" / "backup-folders.json").read_text())
+    known = json.loads((tmp_path / "data" / "backups.json").read_text())
     assert known == {str(tmp_path / "backups"): [made.name]}
     here.delete(made.name, actor="test")
     with pytest.raises(NotFound):
@@ -80,8 +80,15 @@ def test_a_server_that_is_newer_than_pg_dump(server: Bundled, tmp_path: Path, mo
     sentence = str(refused.value)
     assert "server version mismatch" in sentence
     assert sentence.endswith("install the pg_dump of the server's version.")
+    monkeypatch.setattr(binaries, "wheel", lambda: SimpleNamespace(bin=newer))
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.backups.service.DUMP", "no/such/folder")
+        with pytest.raises(StoreError, match=r"pg_dump failed: .*No such file") as other:
+            here.make(actor="test")
+    assert "refuses servers" not in str(other.value)
+    monkeypatch.setattr(binaries, "wheel", lambda: SimpleNamespace(bin=older))
     failed = here.report().backups[0]
-    assert (failed.state, failed.error) == ("failed", sentence)
+    assert (failed.state, failed.error) == ("failed", str(other.value))
     assert list((tmp_path / "backups").iterdir()) == []
     monkeypatch.setenv("PATH", str(newer))
     assert here.make(actor="test").state == "complete"

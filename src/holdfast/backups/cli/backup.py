@@ -334,14 +334,19 @@ def _row(one: Backup) -> tuple[Any, ...]:
 
 def _following(found: BackupReport) -> Iterator[str]:
     following = found.following
+    complete = [one for one in found.backups if one.state == "complete"]
     if following is None:
-        if not found.daily:
+        if complete and complete[0].kind == "dump":
+            yield (
+                "Only the seconds of these backups can be restored; for those between dumps use the archiving of the server itself."
+            )
+        elif complete and not found.daily:
             yield (
                 "Only the seconds of these backups can be restored: with backup.daily=true, or while `holdfast backup follow` runs, every "
                 "second after them can."
-                if found.backups
-                else "No daily backup is made (backup.daily)."
             )
+        elif not found.daily:
+            yield "No daily backup is made (backup.daily)."
         return
     if following.restorable_since is not None:
         since, until = (
