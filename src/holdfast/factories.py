@@ -333,7 +333,7 @@ def worker_config(
         archive=archive_reader(settings, db),
         unseal=SecretBox.of(settings).open,
         disks=disk_watch(settings),
-        check_background=partial(alerts.check_background, tell=settings.webhook.alerts_url),
+        check_background=partial(alerts.check_background, webhook_url=settings.webhook.alerts_url),
         parser_file=parser_file,
         job_id=job_id,
     )

@@ -50,20 +50,20 @@ DASHBOARD: Final = "The dashboard shows the restored data"
 OF_THE_STORE: Final = (RESTORED, ROWS, PAGES, INVARIANTS, REDIS, VISITED, KEYS, HEALTH, DASHBOARD)
 """The lines that need the restored store, in their order."""
 
-Progress = Callable[[Check], None]
+OnCheck = Callable[[Check], None]
 
 
 def run(
-    restorer: Restorer, plan: Plan, folder: Path, images: ImageStore | None, tell: Progress, *, has_key: bool
+    restorer: Restorer, plan: Plan, folder: Path, images: ImageStore | None, on_check: OnCheck, *, has_key: bool
 ) -> Drill:
-    """Do the drill with a scratch store in `folder`; `tell` gets each line when it is checked. `images`: their store, if not copied;
+    """Do the drill with a scratch store in `folder`; `on_check` gets each line when it is checked. `images`: their store, if not copied;
     `has_key`: the key of secrets is known outside of the backup."""
     at = datetime.now(UTC)
     checks: list[Check] = []
 
     def check(name: str, begun: float, ok: bool, result: str) -> None:
         checks.append(Check(name, ok, result, round(time.monotonic() - begun, 3)))
-        tell(checks[-1])
+        on_check(checks[-1])
 
     begun = time.monotonic()
     wrong = restorer.problems(plan)

@@ -254,7 +254,7 @@ def follow(
         raise Refused(
             "Only the log of the bundled server is kept; for a shared server use its own archiving of the log."
         )
-    # One connection for the lock and all else: who has lost it follows no more.
+    # One connection for the lock and all else: a process that has lost it stops following.
     with queries.lock(queries.admin_database(server), follower=True) as connection:
         try:
             with stall_watch(service, server) as stall:
@@ -316,7 +316,7 @@ def _report(
 
 
 def _until(service: BackupService, connection: Connection) -> datetime | None:
-    """The last second that the newest log allows to restore: as the folder says or, if that is away, as the store was told."""
+    """The last second that the newest log allows to restore: as the folder says or, if that is unavailable, as the store has recorded."""
     with suppress(OSError, UsageError):
         repository = service.repository()
         if (logs := repository.logs()) and (follow := repository.follow(logs[-1])) is not None:

@@ -1,6 +1,6 @@
 """The dumps of a shared server that this machine has made, by folder: a file of its data folder.
 
-The rule: it is for telling a folder whose disk is not mounted from one that is used for the first time. The store cannot tell, since
+The rule: it distinguishes a folder whose disk is not mounted from one that is used for the first time. The store cannot tell, since
 other machines may have folders of the same name. Without the file nothing is known, and nothing is refused.
 """
 

@@ -166,7 +166,7 @@ def settle_after_restore(connection: psycopg.Connection, found: Sequence[Mapping
 
 
 def end_sessions(connection: psycopg.Connection) -> None:
-    """Log out everybody: a session that was ended after the backup must not come back."""
+    """Log out all users: a session that was ended after the backup must not come back."""
     connection.execute("DELETE FROM sessions")
 
 
@@ -290,7 +290,7 @@ def is_empty(connection: psycopg.Connection) -> bool:
 
 
 def others(connection: psycopg.Connection, database: str) -> list[str]:
-    """Who else is connected to the database."""
+    """The other programs that are connected to the database."""
     return [str(name) for (name,) in connection.execute(_OTHERS, {"database": database})]
 
 
@@ -397,8 +397,8 @@ def slot(connection: psycopg.Connection) -> SlotState | None:
 
 
 def checkpoint(connection: psycopg.Connection) -> None:
-    """Let the server write a checkpoint: it deletes log that nobody needs, and gives up a slot for which it would keep more than the limit.
-    `connection`: of the superuser."""
+    """Let the server write a checkpoint: it deletes log that is not needed, and gives up a slot for which it would keep more than the
+    limit. `connection`: of the superuser."""
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute("CHECKPOINT")

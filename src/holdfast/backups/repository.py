@@ -46,7 +46,7 @@ _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z(-[0-9]+)?-(full|incremental|dump)
 _WAL: Final = re.compile(r"[0-9A-F]{24}")
 _CHUNK: Final = 1 << 20
 _SYNCED_AT_ONCE: Final = 32 << 20
-"""Bytes that are synced at once: on a slow disk none of the steps takes long, so that one that hangs can be told from it."""
+"""Bytes that are synced at once: on a slow disk no step takes long, so that it is not taken for one that hangs."""
 _PACKED: Final = 4
 """Bytes of a database, with its indexes, for each of its dump: a guess, dumps are compressed."""
 _KEY_FILES: Final = ("secret.key", "webhook.secret")

@@ -386,9 +386,9 @@ def load_dump(dump: Path, database: Database, watch: Watch = silent) -> None:
         except BaseException:
             running.kill()
             raise
-        said = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
+        output = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
     if running.returncode:
-        problem = next((line for line in said.splitlines() if "error:" in line), said.strip())
+        problem = next((line for line in output.splitlines() if "error:" in line), output.strip())
         raise StoreError(f"The dump could not be loaded: {problem}")
     with database.session() as connection:
         queries.analyze(connection)

@@ -350,7 +350,7 @@ class BackupService:
                 except BaseException:
                     running.kill()
                     raise
-                said = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
+                output = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
             if running.returncode == 0:
                 target.chmod(0o600)
                 stall.touch(PROGRAM_STALLED_AFTER)  # it may have much to sync
@@ -358,9 +358,9 @@ class BackupService:
                 digest, _ = sha256_of_file(target, partial(watch, "Checking the dump"))
                 write_json(new / "dump.json", {"sha256": digest})
                 return
-            problem = next((line for line in said.splitlines() if "error:" in line), said.strip())
+            problem = next((line for line in output.splitlines() if "error:" in line), output.strip())
         advice = ""
-        if "version mismatch" in said:
+        if "version mismatch" in output:
             advice = " It refuses servers that are newer than itself: install the pg_dump of the server's version."
         raise StoreError(f"pg_dump failed: {problem}{advice}")
 
@@ -448,12 +448,12 @@ class BackupService:
                 queries.mark_verified(connection, [str(repository.path(one)) for one in plan.chain])
         return Verified(plan.backup.name, not faults, last, checks, faults, time.monotonic() - begun)
 
-    def drill(self, restorer: "Restorer", plan: "Plan", scratch: Path, tell: Callable[[Check], None]) -> Drill:
-        """Run the recovery testing checklist; `tell` gets each line when it is checked."""
+    def drill(self, restorer: "Restorer", plan: "Plan", scratch: Path, on_check: Callable[[Check], None]) -> Drill:
+        """Run the recovery testing checklist; `on_check` gets each line when it is checked."""
         from holdfast.backups import drill
 
         has_key = self.key_is_set or (self.data / "secret.key").exists()
-        done = drill.run(restorer, plan, scratch, self.images, tell, has_key=has_key)
+        done = drill.run(restorer, plan, scratch, self.images, on_check, has_key=has_key)
         if done.ok:
             with self.database.session() as connection:
                 queries.mark_verified(connection, [str(restorer.repository.path(one)) for one in plan.chain])

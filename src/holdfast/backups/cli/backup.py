@@ -198,13 +198,13 @@ def drill(
     context.require_local("`holdfast backup drill`", _WHY_LOCAL)
     service = _service(context)
 
-    def tell(line: Check) -> None:
+    def print_check(line: Check) -> None:
         if not as_json:
             output.print_line(f"[{'x' if line.ok else ' '}] {line.name}: {safe(line.result)}")
 
     with _progress("Restoring a backup") as watch:
         restorer, plan = plan_of(context, service.folder, name, to, watch)
-        done = service.drill(restorer, plan, scratch if scratch is not None else context.settings.data, tell)
+        done = service.drill(restorer, plan, scratch if scratch is not None else context.settings.data, print_check)
     if as_json:
         output.print_json(done)
     elif not done.ok:
@@ -242,7 +242,7 @@ def follow(ctx: typer.Context) -> None:
                 try:
                     follower.follow(service, stop.is_set, stop.wait, report.on_tick)
                 except (StoreError, BackupsUnavailable) as why:
-                    report.tell(why)
+                    report.print_problem(why)
                     stop.wait(RETRY_SECONDS)
     finally:
         for number, handler in before.items():
@@ -270,10 +270,10 @@ class _FollowReport:
             try:
                 say(f"{self._service.make(actor=actor()).name} is complete.")
             except HoldfastError as why:
-                self.tell(why)
+                self.print_problem(why)
 
-    def tell(self, why: HoldfastError) -> None:
-        """Say what is wrong."""
+    def print_problem(self, why: HoldfastError) -> None:
+        """Print a problem, unless it was the last thing printed."""
         if self._said != str(why):
             self._said = str(why)
             say(f"{why} It is tried again.")
