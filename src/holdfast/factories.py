@@ -169,14 +169,13 @@ def image_store(settings: Settings) -> "ImageStore":
 
 def image_service(settings: Settings, db: Database) -> "ImageService":
     """The service of images, which reads the store of images. The caller closes its `thumbnails`."""
+    from holdfast.backups.stall_watch import CopyCheck
     from holdfast.images.service import ImageService
     from holdfast.images.thumbnails import Thumbnails
 
     thumbnails = Thumbnails(lambda: image_checker(settings))
-    copies = backup_folder(settings) / "images"
-    return ImageService(
-        db, image_store(settings), thumbnails, settings.domains.registrable, lambda key: (copies / key).is_file()
-    )
+    has_copy = CopyCheck(backup_folder(settings) / "images")
+    return ImageService(db, image_store(settings), thumbnails, settings.domains.registrable, has_copy)
 
 
 def link_service(settings: Settings, db: Database) -> "LinkService":

@@ -6,7 +6,9 @@ process that was frozen reports nothing.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Self
 
 from holdfast.errors import HoldfastError
@@ -17,9 +19,34 @@ STALLED_AFTER: Final = 30.0
 """Seconds without a sign of progress after which a folder counts as stalled."""
 PROGRAM_STALLED_AFTER: Final = 300.0
 """The same while a program of PostgreSQL copies, which syncs all that it wrote at its end, or while many files are deleted."""
+COPY_CHECK_SECONDS: Final = 10.0
+"""Seconds that the look for a copy may take."""
+ASKED_AGAIN_SECONDS: Final = 300.0
+"""Seconds after which a folder that did not answer is looked at again."""
 LOOK_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 5.0
 """Seconds between two reports while it lasts."""
+
+
+class CopyCheck:
+    """Tells whether the folder of backups has a copy of a file. While it does not answer, the answer is no: the file is kept then."""
+
+    def __init__(self, folder: Path, *, seconds: float = COPY_CHECK_SECONDS) -> None:
+        self._folder = folder
+        self._seconds = seconds
+        self._asked_again_at = 0.0
+
+    def __call__(self, name: str) -> bool:
+        if time.monotonic() < self._asked_again_at:
+            return False
+        found: list[bool] = []
+        look = threading.Thread(target=lambda: found.append((self._folder / name).is_file()), daemon=True)
+        look.start()
+        look.join(self._seconds)
+        if look.is_alive():
+            self._asked_again_at = time.monotonic() + ASKED_AGAIN_SECONDS
+            log.warning("the folder of backups, %s, does not answer: files that a backup names are kept", self._folder)
+        return found == [True]
 
 
 class StallWatch:

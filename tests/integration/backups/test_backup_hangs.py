@@ -18,7 +18,7 @@ from holdfast.alerts.rules import Rules
 from holdfast.backups import follower, queries, stall_watch
 from holdfast.backups.records import Backup, Following
 from holdfast.backups.repository import LATEST, Repository
-from holdfast.backups.stall_watch import StallWatch
+from holdfast.backups.stall_watch import CopyCheck, StallWatch
 from holdfast.control import health
 from holdfast.errors import HoldfastError, StoreError
 from tests.support.backups import Bundled, bundled
@@ -259,3 +259,23 @@ def test_a_stall_is_reported_while_it_lasts_and_taken_back() -> None:
         watch.touch(60)
         time.sleep(0.5)
     assert told == ["stalled", "answers"]
+
+
+def test_a_look_for_copies_ends_where_the_folder_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`gc` looks for the copies of files that nothing names; without an answer they are kept."""
+    (tmp_path / "there").touch()
+    has_copy = CopyCheck(tmp_path, seconds=0.2)
+    assert (has_copy("there"), has_copy("missing")) == (True, False)
+    looks: list[Path] = []
+    answers = threading.Event()
+
+    def hang(path: Path) -> bool:
+        looks.append(path)
+        return answers.wait(30)
+
+    monkeypatch.setattr(Path, "is_file", hang)
+    begun = time.monotonic()
+    assert [has_copy(str(number)) for number in range(1000)] == [False] * 1000
+    assert time.monotonic() - begun < 5
+    answers.set()
+    assert looks == [tmp_path / "0"], "it is asked once"
