@@ -98,7 +98,7 @@ def test_killed_at_any_moment_every_request_is_done_once(
     assert entry["landed"] == KILLS
     requests, cut, replayed = (entry[what] for what in ("requests", "repeats", "replayed"))
     figure(
-        f"{KILLS} kills of the API: {requests} requests, {cut} cut off, {replayed} of them answered with what was kept"
+        f"{KILLS} kills of the API: {requests} requests, {cut} cut off, {replayed} of them answered with a stored response"
     )
     with sandbox.database().session() as connection:  # what would be wrong is seen to be
         connection.execute("INSERT INTO crawl_batches (name, created_by) VALUES ('proof-twice', 'proof')")
@@ -107,7 +107,7 @@ def test_killed_at_any_moment_every_request_is_done_once(
         )
         connection.execute("UPDATE kept_answers SET status = NULL WHERE key = (SELECT min(key) FROM kept_answers)")
     faults = {fault.split(":")[0] for fault in judged(sandbox, clients)}
-    assert {"batch in the store", "lines in the audit log", "kept answers"} <= faults
+    assert {"batch in the store", "lines in the audit log", "stored responses"} <= faults
 
 
 def test_told_to_stop_it_ends_in_order(stage: tuple[ExternalSandbox, Served, Clients]) -> None:

@@ -1,7 +1,7 @@
-"""The API's server is killed between request and answer, at named places and at any moment, while clients ask until they have an answer.
+"""Kill the API's server between request and response, at failpoints and at random, while clients repeat each request until it is answered.
 
-The rule: judged by the store. What was acknowledged is there once, with one line in the audit log and one kept answer, and nothing else is;
-so whoever repeats a request with the same Idempotency-Key has done it once, however many servers died over it.
+The rule: the store is the judge. Each acknowledged write is there once, with one line in the audit log and one stored response, and there
+is nothing else; so a request that is repeated with the same Idempotency-Key takes effect once, however many servers died over it.
 """
 
 import itertools
@@ -32,18 +32,18 @@ from tests.prove.ledger import Entry
 from tests.support.api import PLAIN
 
 CLIENTS: Final = 6
-MOST: Final = 20
-"""Requests that a life of the server may answer before the next kill."""
+MAXIMUM: Final = 20
+"""Requests that the server may answer between two kills."""
 JITTER: Final = 0.05
 EDITED: Final = "edited.localhost"
-"""A domain that is changed again and again, by somebody who sends If-Match."""
+"""A domain that one client edits again and again, with If-Match."""
 PASSWORD: Final = "correct horse battery"
 _AGAIN: Final = "still under way"
-"""Of a request whose first try has not ended: to be asked again."""
+"""In the response to a request whose first try has not ended: the client repeats it."""
 
 
 class Clients:
-    """Programs that ask for things, each until it has an answer."""
+    """API clients that repeat each request until it is answered."""
 
     def __init__(self, url: str, sandbox: Sandbox, site: str, name: str = "proof") -> None:
         """Before: the store has its schema. An admin called `name` is made, with a key and a session."""
@@ -55,17 +55,17 @@ class Clients:
         self._url, self._site, self._name = url, site, name
         self._numbers = itertools.count(1)
         self.user_id = user.id
-        desk = DomainService(sandbox.database())
-        desk.add(EDITED, actor="test")
-        info = desk.info(EDITED).facts
+        domains = DomainService(sandbox.database())
+        domains.add(EDITED, actor="test")
+        info = domains.info(EDITED).facts
         self.edits, self.version, self.budget = 0, info.version, info.max_pages_per_run or 0
         self.unforeseen: int | None = None
-        """What an edit was answered with that it must not be."""
+        """The status of an edit that should not have been answered with it."""
         self.asked: list[Asked] = []
         self.refused_connections = 0
 
     def new(self, kind: str) -> Asked:
-        """A request that nobody has sent yet."""
+        """Make a request that has not been sent yet."""
         name = f"proof-{next(self._numbers)}"
         made = Asked(kind, name, KINDS[kind].body(name, self._site))
         self.asked.append(made)
@@ -73,16 +73,16 @@ class Clients:
 
     @contextmanager
     def connected(self) -> Iterator[httpx.Client]:
-        """A connection, or as many as it takes."""
+        """An HTTP client; it connects again when a connection breaks."""
         with httpx.Client(base_url=self._url, timeout=PATIENCE, verify=PLAIN) as client:
             yield client
 
     def key_headers(self) -> dict[str, str]:
-        """Of whoever asks with the key."""
+        """Headers of a client that authenticates with the API key."""
         return {"Authorization": f"Bearer {self._token}"}
 
     def send(self, client: httpx.Client, request: Asked) -> bool:
-        """Once. Whether there is an answer that says what came of it."""
+        """Send the request once; whether the response says that it was done or refused."""
         kind = KINDS[request.kind]
         headers = self._session if kind.session else self.key_headers()
         request.tries += 1
@@ -98,14 +98,14 @@ class Clients:
         )
 
     def until_answered(self, client: httpx.Client, request: Asked) -> None:
-        """As often as it takes."""
+        """Send the request until it is answered."""
         until = time.monotonic() + PATIENCE
         while not self.send(client, request) and time.monotonic() < until:
             time.sleep(0.02)
 
     @contextmanager
     def at_work(self, seed: int, kinds: Sequence[str]) -> Iterator[None]:
-        """Until the end of this they ask; then what is under way is asked for until it is answered."""
+        """Let the clients send requests inside the `with`; at its end each finishes its current request."""
         over = threading.Event()
 
         def work(number: int) -> None:
@@ -130,7 +130,7 @@ class Clients:
                 thread.join()
 
     def edit(self, client: httpx.Client, over: threading.Event) -> None:
-        """Change a domain again and again, each time if it is as the last change left it: the way without an Idempotency-Key."""
+        """Edit a domain again and again with If-Match, which makes repeats safe without an Idempotency-Key."""
         cut = False
         while not over.is_set():
             headers = {**self.key_headers(), "If-Match": f'"{self.version}"'}
@@ -140,7 +140,7 @@ class Clients:
             except httpx.TransportError:
                 cut = True
                 continue
-            if status == 200 or (status == 412 and cut):  # the one whose answer was lost had done it
+            if status == 200 or (status == 412 and cut):  # the edit whose response was lost was committed
                 self.edits, self.version, self.budget = self.edits + 1, self.version + 1, self.budget + 1
                 cut = False
             elif status != 503:
@@ -149,7 +149,7 @@ class Clients:
 
     @property
     def answered(self) -> int:
-        """Requests that are done with."""
+        """The number of requests that have been answered."""
         return sum(request.answer is not None for request in list(self.asked))
 
 
@@ -157,7 +157,7 @@ class Clients:
 
 
 def at_points(sandbox: Sandbox, kinds: Iterable[str], door: Door, on_progress: OnProgress) -> tuple[int, list[str]]:
-    """For each kind: the server dies before the commit, and after it and before the answer; how often, and what was not as it must be.
+    """For each kind of write, kill the server before the commit, and after it but before the response; the deaths and the violations.
 
     Before: nothing of what clients called `proof` do is in the store.
     """
@@ -169,7 +169,7 @@ def at_points(sandbox: Sandbox, kinds: Iterable[str], door: Door, on_progress: O
         for kind in kinds:
             request = clients.new(kind)
             with door.serving("--failpoint", "api_before_commit") as front:
-                wrong += _repeated(clients, client, before)  # what is kept reaches no commit
+                wrong += _repeated(clients, client, before)  # a stored response reaches no commit
                 died += _dies(clients, client, request, front, wrong)
             wrong += [f"{kind}: killed before the commit: {fault}" for fault in _unlike(sandbox, clients, [request], 0)]
             with door.serving("--failpoint", "api_after_commit") as front:
@@ -187,7 +187,7 @@ def _dies(clients: Clients, client: httpx.Client, request: Asked, front: Front, 
         said = request.answer.text if request.answer is not None else ""
         wrong.append(f"void: {request.kind} was answered, and the server should have died: {said[:200]}")
     elif not front.wait() or front.code != -signal.SIGKILL:
-        wrong.append(f"void: the server did not get to its place: it ended with {front.code}")
+        wrong.append(f"void: the server did not reach its failpoint: it ended with {front.code}")
     else:
         return 1
     return 0
@@ -203,12 +203,12 @@ def _repeated(clients: Clients, client: httpx.Client, request: Asked | None) -> 
 
 
 def _unlike(sandbox: Sandbox, clients: Clients, requests: Sequence[Asked], expected: int) -> list[str]:
-    """Whether of these requests, with nobody told, so much is in the store."""
+    """What differs if each of these unanswered requests has this number of effects and responses in the store."""
     with sandbox.database().session() as connection:
         kept = _kept(connection, clients)
         answers = sum(request.key in kept for request in requests)
         there = {request.kind: len(_rows(connection, KINDS[request.kind].there)) for request in requests}
-    found = [f"{answers} answers are kept"] if answers != expected else []
+    found = [f"{answers} responses are stored"] if answers != expected else []
     return found + [f"{count} of it are there" for count in there.values() if count != expected]
 
 
@@ -224,16 +224,16 @@ def at_random(
     on_progress: OnProgress,
     kinds: Sequence[str] = tuple(KINDS),
 ) -> Entry:
-    """Kill the server so often while clients ask; the supervisor starts another one each time. Before: it answers."""
+    """Kill the server `kills` times while clients send requests; the supervisor restarts it each time. Before: it answers."""
     dice = random.Random(seed)
     landed = 0
     with clients.connected() as client, clients.at_work(seed, kinds):
         for number in range(kills):
-            wanted = clients.answered + dice.randint(0, MOST)
+            wanted = clients.answered + dice.randint(0, MAXIMUM)
             served.until(lambda wanted=wanted: clients.answered >= wanted, "nothing is answered")  # type: ignore[misc]
             time.sleep(dice.uniform(0, JITTER))
             landed += served.kill_front()
-            served.until(lambda: answers(client), "nobody answers after a kill")
+            served.until(lambda: answers(client), "no server answers after a kill")
             if number % 10 == 9:
                 on_progress(f"{number + 1} kills: {clients.answered} requests are answered")
     cut = sum(request.tries > 1 for request in clients.asked)
@@ -242,48 +242,48 @@ def at_random(
     violations += ["void: no request was cut off"] if kills and not cut else []
     violations += [f"{clients.refused_connections} connections were refused"] if clients.refused_connections else []
     on_progress(
-        f"{len(clients.asked)} requests, {cut} of them cut off, {replayed} answered with what was kept; {landed} kills"
+        f"{len(clients.asked)} requests, {cut} of them cut off, {replayed} answered with a stored response; {landed} kills"
     )
     found = {"planned": kills, "landed": landed, "repeats": cut, "refused": 0, "seconds": 0, "violations": violations}
     return found | {"requests": len(clients.asked), "replayed": replayed}
 
 
-# What must be ---------------------------------------------------------------------------------------------------------
+# The judgement ---------------------------------------------------------------------------------------------------------
 
 
 def judged(sandbox: Sandbox, clients: Clients) -> list[str]:
-    """What is not as it must be, now that every request was answered."""
+    """The violations in the store. Before: every request has been answered."""
     wrong = [
         f"{request.kind} {request.name}: {_said(request)}"
         for request in clients.asked
         if request.answer is None or request.answer.status_code != KINDS[request.kind].status
     ]
     if wrong:
-        return [*wrong[:5], f"{len(wrong)} requests were not answered as they must be"]
-    told = {kind: Counter[tuple[str, str]]() for kind in KINDS}
+        return [*wrong[:5], f"{len(wrong)} requests were not answered as expected"]
+    acknowledged = {kind: Counter[tuple[str, str]]() for kind in KINDS}
     deeds: Counter[tuple[str, str]] = Counter()
     for request in clients.asked:
         kind = KINDS[request.kind]
         assert request.answer is not None
-        it = kind.told(request.answer.json())
-        told[request.kind][it] += 1
+        it = kind.acknowledged(request.answer.json())
+        acknowledged[request.kind][it] += 1
         deeds[kind.audit, "" if kind.audit == FRONTIER else it[0]] += 1
     with sandbox.database().session() as connection:
         for name, kind in KINDS.items():
-            wrong += _differences(f"{name} in the store", told[name], Counter(_rows(connection, kind.there)))
+            wrong += _differences(f"{name} in the store", acknowledged[name], Counter(_rows(connection, kind.there)))
         audited = _rows(connection, _AUDITED)
         edited = connection.execute(_EDITED, (EDITED,)).fetchone()
         kept = _kept(connection, clients)
     if clients.unforeseen is not None or edited != (clients.budget, clients.version):
-        told_so = (
+        expected = (
             f"after {clients.edits} edits and version {clients.version}, the last answered with {clients.unforeseen}"
         )
-        wrong.append(f"edits: the store has {edited} {told_so}")
+        wrong.append(f"edits: the store has {edited} {expected}")
     deeds["domain", EDITED] = clients.edits
     named = Counter((kind, "" if kind == FRONTIER else it) for kind, it in audited)
     wrong += _differences("lines in the audit log", deeds, named)
     given = {request.key: request.answer.status_code for request in clients.asked if request.answer is not None}
-    wrong += _differences("kept answers", Counter(given.items()), Counter(kept.items()))
+    wrong += _differences("stored responses", Counter(given.items()), Counter(kept.items()))
     return wrong + checks.verify_store(sandbox)
 
 
@@ -295,7 +295,7 @@ _KEPT: Final = "SELECT key, status FROM kept_answers WHERE owner = %s"
 def _differences(what: str, expected: Counter[Any], found: Counter[Any]) -> list[str]:
     lost, more = expected - found, found - expected
     return [f"{what}: missing {list(lost)[:3]}, of {lost.total()}"] * bool(lost) + [
-        f"{what}: nobody was told of, or twice: {list(more)[:3]}, of {more.total()}"
+        f"{what}: not acknowledged, or twice: {list(more)[:3]}, of {more.total()}"
     ] * bool(more)
 
 

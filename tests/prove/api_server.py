@@ -1,13 +1,12 @@
-"""The API's server as the proofs start, kill and stop it: `holdfast serve`, or one process of it at a socket of ours.
+"""Start, kill and stop the API's server in the proofs: `holdfast serve`, or one API process on a socket that the proof keeps open.
 
-The rule: what is killed was started here, and gets none of the settings of whoever runs this.
+The rule: only processes that were started here are killed, and they inherit no Holdfast settings from the environment.
 """
 
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,20 +32,10 @@ SETTINGS: Final = {
     "domains.crawl_delay": "0.05s",
     "worker.idle": "0.2s",
 }
-_FORGETS: Final = """
-import sys
-from holdfast.cli.app import run
-from holdfast.db import answers
-answers.reserve = lambda connection, **given: None
-answers.keep = lambda connection, **given: None
-sys.exit(run(sys.argv[1:]))
-"""
-FORGETFUL: Final = (sys.executable, "-c", _FORGETS)
-"""The program without its memory of answers, to show that the proofs would notice."""
 
 
 def answers(client: httpx.Client) -> bool:
-    """Whether the server does, within a second."""
+    """Whether the server answers within a second."""
     try:
         return client.get("/health", timeout=1.0).status_code == 200
     except httpx.TransportError:
@@ -54,7 +43,7 @@ def answers(client: httpx.Client) -> bool:
 
 
 def wait_for(condition: Callable[[], object], otherwise: str) -> None:
-    """Return when it holds; fail with this sentence if that takes too long."""
+    """Return when the condition holds; fail with this sentence after PATIENCE seconds."""
     until = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > until:
@@ -63,18 +52,18 @@ def wait_for(condition: Callable[[], object], otherwise: str) -> None:
 
 
 class Front:
-    """One process that serves the API."""
+    """One API process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
     @property
     def code(self) -> int | None:
-        """How it ended; None: it has not."""
+        """Its exit code; None: it runs."""
         return self._process.poll()
 
     def wait(self) -> bool:
-        """Wait for its end; whether it came."""
+        """Wait for its end; False: it still runs after PATIENCE seconds."""
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -92,7 +81,7 @@ class Front:
 
 
 class Door:
-    """A socket that stays open while servers come and go, as that of `holdfast serve` does."""
+    """A listening socket that stays open while servers come and go, as that of `holdfast serve` does."""
 
     def __init__(self, sandbox: Sandbox, program: Sequence[str] = PROGRAM) -> None:
         self._sandbox, self._program = sandbox, program
@@ -109,7 +98,7 @@ class Door:
 
     @contextmanager
     def serving(self, *options: str) -> Iterator[Front]:
-        """A server that answers; gone afterwards."""
+        """Run a server that answers; it is killed at the end."""
         number = self._listener.fileno()
         words = ["--data", str(self._sandbox.data), "front", "--listener", str(number), "--api-only", *options]
         with (self._sandbox.folder / "front.log").open("ab") as log:
@@ -134,10 +123,10 @@ class Door:
 
 
 class Served:
-    """`holdfast serve`, and the process of the API below it."""
+    """`holdfast serve`, and its API process."""
 
     def __init__(self, sandbox: Sandbox, *options: str) -> None:
-        """Start it. Before: the ground is open."""
+        """Start it. Before: the sandbox is entered."""
         self._victim = CrawlProcess(
             ["--data", str(sandbox.data), "serve", "--port", "0", *options],
             settings=SETTINGS | sandbox.settings(),
@@ -166,17 +155,17 @@ class Served:
         return bool(found)
 
     def until(self, condition: Callable[[], object], otherwise: str) -> None:
-        """Return when it holds; fail if that takes too long, or if all of this has ended."""
+        """Return when the condition holds; fail after PATIENCE seconds, or if the server has ended."""
         wait_for(lambda: condition() or not self._victim.alive, otherwise)
         if not self._victim.alive:
             raise AssertionError(f"serve ended with {self._victim.code}:\n{self._sandbox.logs()}")
 
     def fronts(self) -> list[int]:
-        """Processes of the API that live."""
+        """Ids of the API processes that run."""
         return [pid for pid in self._victim.workers() if _is_front(pid)]
 
     def kill_front(self) -> bool:
-        """kill -9 of the process of the API. After: it is gone, or there was none."""
+        """Kill the API process with SIGKILL; whether there was one. After: it is gone."""
         fronts = self.fronts()
         landed = sum(send(pid, signal.SIGKILL) for pid in fronts) > 0
         while any(is_alive(pid) for pid in fronts):
@@ -184,11 +173,11 @@ class Served:
         return landed
 
     def everybody(self) -> list[int]:
-        """All processes of it that live."""
+        """Ids of all its processes that run, the supervisor first."""
         return [self._victim.pid, *self._victim.workers()]
 
     def said(self) -> str:
-        """What it has told whoever started it."""
+        """Everything it has printed."""
         return self._log.read_text("utf-8")
 
     def terminate(self) -> None:
@@ -196,7 +185,7 @@ class Served:
         os.kill(self._victim.pid, signal.SIGTERM)
 
     def end(self) -> int | None:
-        """Wait for its end; its exit code, None: it did not come."""
+        """Wait for its end and return the exit code; None: it still runs after PATIENCE seconds."""
         self._victim.wait(PATIENCE)
         return self._victim.code
 

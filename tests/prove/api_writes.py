@@ -1,4 +1,4 @@
-"""What clients ask the API for while its server is killed: what takes an Idempotency-Key, and how the store shows what came of it."""
+"""The writes that clients send while the API's server is killed: each route that takes an Idempotency-Key, and its rows in the store."""
 
 import uuid
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from holdfast.frontier.service import KIND as FRONTIER
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of write: what to ask, what must come, and where the store has it."""
+    """A kind of write: the request, the expected response, and where the store has the result."""
 
     path: str
     body: Callable[[str, str], dict[str, object]]
-    """Of a name that is new, and the address of a site."""
+    """The request's body, made of a new name and the address of a site."""
     status: int
-    told: Callable[[dict[str, Any]], tuple[str, str]]
-    """The object's id and name that an answer tells."""
+    acknowledged: Callable[[dict[str, Any]], tuple[str, str]]
+    """The object's id and name, read from the response."""
     there: str
-    """All ids and names that the store has."""
+    """A query of all ids and names in the store."""
     audit: str
-    """How the audit log calls such an object."""
+    """The kind of object in the audit log."""
     session: bool = False
-    """A key does not do."""
+    """The route needs a session; an API key is refused."""
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -34,7 +34,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/api/jobs",
         lambda name, site: {"name": name, "urls": [f"{site}job/{name}"], "spec": {"allow_private": True}},
         201,
-        lambda told: (str(told["job"]["id"]), told["job"]["name"]),
+        lambda answer: (str(answer["job"]["id"]), answer["job"]["name"]),
         "SELECT id::text, name FROM crawl_jobs WHERE starts_with(name, 'proof-')",
         "job",
     ),
@@ -42,7 +42,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/api/admin/tasks",
         lambda name, site: {"url": f"{site}task/{name}", "is_recurring": False, "max_retries": 0},
         201,
-        lambda told: (str(told["id"]), told["url"]),
+        lambda answer: (str(answer["id"]), answer["url"]),
         "SELECT id::text, url FROM crawl_tasks",
         "task",
     ),
@@ -50,7 +50,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/api/admin/domains",
         lambda name, _: {"domain": f"{name}.localhost", "delay": 2},
         201,
-        lambda told: (told["domain"], told["domain"]),
+        lambda answer: (answer["domain"], answer["domain"]),
         "SELECT domain, domain FROM domains WHERE starts_with(domain, 'proof-')",
         "domain",
     ),
@@ -58,7 +58,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/api/admin/batches",
         lambda name, _: {"name": name},
         201,
-        lambda told: (str(told["id"]), told["name"]),
+        lambda answer: (str(answer["id"]), answer["name"]),
         "SELECT id::text, name FROM crawl_batches",
         "batch",
     ),
@@ -66,7 +66,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/api/auth/keys",
         lambda name, _: {"name": name, "scopes": ["read"]},
         201,
-        lambda told: (str(told["id"]), told["name"]),
+        lambda answer: (str(answer["id"]), answer["name"]),
         "SELECT id::text, name FROM api_keys WHERE starts_with(name, 'proof-')",
         "key",
         session=True,
@@ -75,7 +75,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/api/admin/priorities",
         lambda _, __: {},
         202,
-        lambda told: (str(told["id"]), told["kind"]),
+        lambda answer: (str(answer["id"]), answer["kind"]),
         "SELECT id::text, kind FROM operations",
         "operation",
     ),
@@ -83,7 +83,7 @@ KINDS: Final[dict[str, Kind]] = {
         "/api/frontier/add",
         lambda name, site: {"urls": [f"{site}seed/{name}"]},
         200,
-        lambda told: (str(told["urls"]), str(told["bad"])),
+        lambda answer: (str(answer["urls"]), str(answer["bad"])),
         "SELECT '1', '0' FROM url_frontier WHERE url LIKE '%/seed/proof-%'",
         FRONTIER,
     ),
@@ -92,7 +92,7 @@ KINDS: Final[dict[str, Kind]] = {
 
 @dataclass
 class Asked:
-    """A request and what came of it."""
+    """A request and its response."""
 
     kind: str
     name: str
@@ -100,9 +100,9 @@ class Asked:
     key: str = field(default_factory=lambda: str(uuid.uuid4()))
     tries: int = 0
     answer: httpx.Response | None = None
-    """The last one; None: none yet."""
+    """The last response; None: there is none yet."""
 
     @property
     def replayed(self) -> bool:
-        """Whether it was answered with what was kept of an earlier try."""
+        """Whether it was answered with the stored response of an earlier try."""
         return self.answer is not None and self.answer.headers.get(REPLAYED) == "true"

@@ -26,13 +26,13 @@ from holdfast.testing.torture.process import CrawlProcess
 from holdfast.testing.torture.sandbox import Sandbox
 from holdfast.testing.torture.scenario import Fault, Scenario, crawl_settings
 from tests.prove import api_kills, api_writes, dashboard, partition, pauses, resets, retention, soak, task_kills
-from tests.prove.api_server import FORGETFUL, Door, Served
+from tests.prove.api_server import Door, Served
 from tests.prove.backups import BackedUp
 from tests.prove.faults import CUTS, PATIENCE, AtCommits, AtPoints, points
 from tests.prove.ledger import Entry
 from tests.prove.pauses import Paused
 from tests.prove.proxied import Through
-from tests.prove.sandbox import ExternalSandbox
+from tests.prove.sandbox import ExternalSandbox, mutant
 from tests.support.severing import Cut
 
 PAGES = 480
@@ -283,16 +283,16 @@ def _api_killed(seed: int, kills: int, trials: Trials, on_progress: OnProgress) 
     return entry
 
 
-def _api_at_places(mutant: bool, trials: Trials, on_progress: OnProgress) -> Entry:
-    """The API dies on both sides of a commit, over every kind of write. The mutant keeps no answers, and that must be seen."""
-    kinds = ["operation"] if mutant else list(api_writes.KINDS)
-    name = "api-mutant" if mutant else "api-places"
+def _api_at_places(as_mutant: bool, trials: Trials, on_progress: OnProgress) -> Entry:
+    """The API dies on both sides of a commit, over every kind of write. The mutant stores no responses, and the proof must notice."""
+    kinds = ["operation"] if as_mutant else list(api_writes.KINDS)
+    name = "api-mutant" if as_mutant else "api-places"
     with _migrated(trials.folder / name) as sandbox, sandbox:
-        with Door(sandbox, FORGETFUL) if mutant else Door(sandbox) as door:
+        with Door(sandbox, mutant("no_stored_responses")) if as_mutant else Door(sandbox) as door:
             died, violations = api_kills.at_points(sandbox, kinds, door, on_progress)
-        if mutant:
+        if as_mutant:
             seen = any("the repeat did not get the first answer" in violation for violation in violations)
-            violations = [] if seen else ["void: nobody saw that no answer is kept"]
+            violations = [] if seen else ["void: the proof did not notice that no response is stored"]
         sandbox.keep = bool(violations)
     planned = 2 * len(kinds)
     violations += [f"void: it died {died} times instead of {planned}"] * (died < planned)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from holdfast.archive import segment_file
 from holdfast.cli.app import run
 from holdfast.crawler.leases import Heartbeat
-from holdfast.db import claims, enqueue
+from holdfast.db import claims, enqueue, idempotency_keys
 from holdfast.db.connection import Connection
 
 _SLEEPS_AT = 4
@@ -58,6 +58,19 @@ def no_unique_key() -> None:
     assert before != enqueue._INSERT
 
 
+def no_stored_responses() -> None:
+    """The API forgets which requests it has answered."""
+
+    def reserve(*arguments: object, **options: object) -> None:
+        return None
+
+    def save_response(*arguments: object, **options: object) -> None:
+        return None
+
+    idempotency_keys.reserve = reserve
+    idempotency_keys.save_response = save_response
+
+
 def no_heartbeat() -> None:
     """Nobody renews a lease but commits."""
 
@@ -84,7 +97,7 @@ def no_order() -> None:
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
-    mutate.__name__: mutate for mutate in (no_fence, sleepy, no_unique_key, no_heartbeat, no_order)
+    mutate.__name__: mutate for mutate in (no_fence, sleepy, no_unique_key, no_stored_responses, no_heartbeat, no_order)
 }
 
 

@@ -1,8 +1,8 @@
 """A soak: `holdfast serve` with eight workers crawls fifty domains again and again, with retention, backups and a kill a minute.
 
-The rule: what is done by day elsewhere is done here by minutes (`SETTINGS`), so that two hours show what months would. Each minute memory,
-connections and disk are measured; every ten minutes `holdfast verify` runs. What the first quarter of the time needs does not count; the
-last quarter is compared with the second. It lives in a folder of its own and goes on where it was cut off.
+The rule: what happens daily in production happens every few minutes here (`SETTINGS`), so that two hours show what months would. Each
+minute memory, connections and disk are measured; every ten minutes `holdfast verify` runs. What the first quarter needs does not count;
+the last quarter is compared with the second. It lives in a folder of its own and goes on where it was cut off.
 """
 
 import itertools
@@ -46,7 +46,7 @@ MINUTE: Final = 60.0
 VERIFY_EVERY: Final = 10
 BACKUP_EVERY: Final = 5
 FULL_EVERY: Final = 2
-"""Every so many backups one is full, so that what hangs on the kept ones is of twenty minutes at most: it is disk, too."""
+"""Every second backup is full, so that the log and the segments that kept backups need are of twenty minutes at most."""
 PATIENCE: Final = 300.0
 SETTINGS: Final = {
     "retention.schedule": "5m",
@@ -75,10 +75,10 @@ LIMITS: Final = {
     "connections": (1.0, 4),
     "bytes": (1.05, 20_000_000),
 }
-"""How much the last quarter may have of what the second had: this many times as much, and this much more."""
+"""The most that the last quarter may have, compared with the second: a factor, and an amount that is added."""
 KEPT: Final = ("log bytes", "archived bytes", "pages")
-"""What grows because it is to be kept longer than the soak lasts: the log until its week is over, histories and deletions for days, and
-what retention has archived. It may grow with the pages."""
+"""Grows by design, as it is kept for longer than the soak lasts: the log until its week is over, histories and deletions for days, and
+the archives of retention."""
 _KEPT_TABLES: Final = ("claim_log", "domain_transitions", "document_deletions", "events", "stats_minute")
 _SIZES: Final = f"""
 SELECT pg_database_size(current_database()),
@@ -91,7 +91,7 @@ SELECT pg_database_size(current_database()),
 
 @dataclass
 class Progress:
-    """What is known of a soak so far; written each minute, so that it survives whoever runs it."""
+    """The state of a soak; written each minute, so that an interrupted soak continues."""
 
     file: Path
     port: int = 0
@@ -111,7 +111,7 @@ class Progress:
         return cls(file, **json.loads(file.read_text("utf-8"))) if file.exists() else cls(file)
 
     def write(self) -> None:
-        """After: it survives whatever comes."""
+        """After: the file has this state, or after a crash the one before."""
         known = {name: value for name, value in vars(self).items() if name != "file"}
         fresh = self.file.with_suffix(".new")
         fresh.write_text(json.dumps(known), "utf-8")
@@ -129,7 +129,7 @@ class _Store(Sandbox):
 
 
 def soak(minutes: int, on_progress: OnProgress, folder: Path = FOLDER) -> Entry:
-    """Crawl for so many minutes, those before an interruption included."""
+    """Crawl for this number of minutes, those before an interruption included."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     progress = Progress.read(folder / "progress.json")
@@ -205,7 +205,7 @@ class _Soak:
     def _next_crawl(self) -> None:
         self._progress.crawls += 1
         self._crawl, self._crawl_began = f"crawl-{self._progress.sessions}-{self._progress.crawls}", time.monotonic()
-        self._told(
+        self._run_command(
             *("jobs", "create", self._crawl, *self._web.urls, "--delay", str(DELAY), "--allow-private", "--links"),
             *("--images",) * (self._progress.crawls % 4 == 0),
             *("--markdown",) * (self._progress.crawls % 5 == 0),
@@ -215,7 +215,7 @@ class _Soak:
         """Judge the crawl if it has ended, and begin another one."""
         if not self._crawl:
             return
-        found = self._told("jobs", "show", self._crawl, "--json")
+        found = self._run_command("jobs", "show", self._crawl, "--json")
         took = time.monotonic() - self._crawl_began
         if found["state"] != "completed":
             if took < 4 * PATIENCE:
@@ -251,7 +251,7 @@ class _Soak:
             self._backup = None
 
     def _judge(self, program: "subprocess.Popen[bytes]", name: str) -> None:
-        """Exit code 3 is one whose database was killed: it is what a person would see, too, and begins again with the next."""
+        """Record a failed program as a violation. Exit code 3 is none: its database was killed, and the next one begins anew."""
         if program.returncode not in {0, EXIT_DATABASE}:
             said = (self._store.folder / f"{name}.out").read_text("utf-8", "replace")
             told = (self._store.folder / f"{name}.err").read_text("utf-8", "replace")
@@ -265,8 +265,8 @@ class _Soak:
         with (folder / f"{name}.out").open("wb") as out, (folder / f"{name}.err").open("wb") as err:
             return subprocess.Popen(self._command(*words), cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
 
-    def _told(self, *words: str) -> dict[str, Any]:
-        """What a command prints; it is repeated while the database comes back, which may have done it the first time."""
+    def _run_command(self, *words: str) -> dict[str, Any]:
+        """Run a command and return its JSON. It is repeated while the database restarts, even if the first try may have been committed."""
         deadline = time.monotonic() + PATIENCE
         for attempt in itertools.count():
             done = subprocess.run(
@@ -289,8 +289,8 @@ class _Soak:
     # Kills
 
     def _kill(self, minute: int) -> str:
-        """One process; which, is said: a worker, the database server, or the front (API, dashboard, background with retention and the
-        follower). The oldest worker lives on, and so does the front after the first quarter, so that their memory can be seen to grow."""
+        """Kill a worker, the database server, or the front (API, dashboard, background with retention and the follower); return which.
+        The oldest worker lives on, and so does the front after the first quarter, so that their memory can be seen to grow."""
         dice = random.Random(minute)
         front = minute % 10 == 5 and minute <= self._minutes // 4
         kind = "front" if front else "database" if minute % 10 == 0 else "worker"
@@ -307,7 +307,7 @@ class _Soak:
         return kind
 
     def _processes(self, kind: str) -> list[psutil.Process]:
-        """The processes of `holdfast serve` of this kind that live, oldest first."""
+        """The running processes of `holdfast serve` of this kind, oldest first."""
         found = []
         for pid in self._served.everybody()[1:]:
             with suppress(psutil.Error):
@@ -390,10 +390,10 @@ def _entry(minutes: int, progress: Progress) -> Entry:
 
 
 def _rss(processes: Sequence[psutil.Process]) -> int:
-    return sum(_or_nothing(lambda one=one: one.memory_info().rss) for one in processes)  # type: ignore[misc]
+    return sum(_zero_if_gone(lambda one=one: one.memory_info().rss) for one in processes)  # type: ignore[misc]
 
 
-def _or_nothing(measure: Callable[[], int]) -> int:
+def _zero_if_gone(measure: Callable[[], int]) -> int:
     try:
         return measure()
     except psutil.Error:
@@ -401,7 +401,7 @@ def _or_nothing(measure: Callable[[], int]) -> int:
 
 
 def _size(folder: Path) -> int:
-    """Bytes on disk below a folder; files that go meanwhile are none."""
+    """Bytes on disk below a folder; files that are deleted meanwhile do not count."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:

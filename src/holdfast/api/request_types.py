@@ -7,7 +7,7 @@ no request fails for them further down.
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from fastapi import Header, Path, Query, Response
 from pydantic import (
@@ -24,6 +24,7 @@ from pydantic import (
 from holdfast.errors import UsageError
 from holdfast.model.json_values import json_default
 from holdfast.model.list_filter import is_storable_text
+from holdfast.model.record import describe_attributes
 from holdfast.model.request_secrets import RequestSecrets, check_user_agent
 
 BIGINT: Final = 2**63 - 1
@@ -71,7 +72,8 @@ Until = Annotated[Moment | None, Query(description="Before this time.")]
 class Body(BaseModel):
     """The body of a request. A field that is not known is a mistake, not something to be passed over in silence."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    __get_pydantic_json_schema__: ClassVar[Any] = classmethod(describe_attributes)
 
     @model_validator(mode="before")
     @classmethod
@@ -108,7 +110,8 @@ class SecretFields(Body):
 class View(BaseModel):
     """A part of a response."""
 
-    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(from_attributes=True)
+    __get_pydantic_json_schema__: ClassVar[Any] = classmethod(describe_attributes)
 
     @classmethod
     def of(cls, row: object, **more: object) -> Self:

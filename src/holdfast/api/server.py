@@ -113,10 +113,12 @@ def run(
     schema."""
     if supervised:
         threading.Thread(target=_stop_with_supervisor, daemon=True).start()
+    gc.disable()  # routes and models leave no garbage while they are made
     services = AppServices.open(settings, database, no_auth=no_auth)
     try:
         server = Server(uvicorn_config(services), services)
         gc.freeze()  # routes and models live as long as the process; to traverse them would stop all requests for 60 ms now and then
+        gc.enable()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(server, listener, make_background))
     finally:

@@ -26,7 +26,8 @@ class CommandModule(NamedTuple):
 
 
 COMMAND_MODULES: Final = (
-    CommandModule("holdfast.cli.crawl", ("crawl", "worker")),
+    CommandModule("holdfast.cli.crawl", ("crawl",)),
+    CommandModule("holdfast.cli.worker", ("worker",)),
     CommandModule("holdfast.cli.serve", ("background", "serve", "front")),
     CommandModule("holdfast.cli.seeds", ("seeds",)),
     CommandModule("holdfast.jobs.cli.jobs", ("jobs",)),

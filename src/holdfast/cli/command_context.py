@@ -41,7 +41,7 @@ LOCAL_COMMANDS: Final[Mapping[str, str]] = {
     "torture": "it kills a crawl of its own on this machine. Run it without a server.",
     "demo": "it is a crawl of its own on this machine. Run it without a server.",
     "top-domains": "the API has no list of domains by their images. Run it where the store is, without the server.",
-    "db": "it works on the database itself, which a server gives to nobody. Run it on the machine of the database.",
+    "db": "it works on the database itself, which no server hands out. Run it on the machine of the database.",
 }
 """The commands that never work with a server: why, and what to do instead."""
 

@@ -1,6 +1,5 @@
-"""`holdfast crawl` and `holdfast worker`: run worker processes."""
+"""`holdfast crawl`: begin or continue a crawl, and run its worker processes."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,19 +7,26 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from holdfast import factories, failpoints
+from holdfast import factories
 from holdfast.cli import command_context, job_options, output, secret_options
-from holdfast.cli.command_context import EXIT_INTERRUPTED, CommandContext, Interrupted, say
+from holdfast.cli.command_context import CommandContext, Interrupted, say
 from holdfast.cli.help import Command
 from holdfast.cli.output import format_bytes
-from holdfast.cli.processes import background_process, holdfast_command, keep_server_running, run_until_stopped
+from holdfast.cli.processes import (
+    available_cores,
+    background_process,
+    holdfast_command,
+    keep_server_running,
+    run_until_stopped,
+    run_worker,
+)
 from holdfast.cli.progress import ProgressDisplay
 from holdfast.cli.seeds import bad_seeds
-from holdfast.cli.url_lines import PipeReader, PipeWriter, UrlLine
+from holdfast.cli.url_lines import PipeReader, UrlLine
 from holdfast.control import database_admin
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.db.connection import KeptConnection
@@ -36,9 +42,6 @@ from holdfast.model.url import with_http
 from holdfast.proxies.service import ProxyService
 from holdfast.settings import Retention, Settings, render_duration
 from holdfast.telemetry import log
-
-if TYPE_CHECKING:
-    from holdfast.crawler.worker_context import WorkerConfig
 
 RESUME_DELAY: Final = 2.0
 """Seconds to wait after a job was resumed: its domains become claimable in chunks."""
@@ -58,19 +61,9 @@ class Verbosity:
     """Print nothing until the end."""
 
 
-def run_worker(
-    plan: "WorkerConfig", *, supervised: bool = False, on_stop_signal: Callable[[int], None] | None = None
-) -> bool:
-    """Run a worker in this process; True if a signal stopped it. The crawler is imported here, so that other commands start faster."""
-    from holdfast.crawler import worker_process
-
-    return worker_process.run_worker(plan, supervised=supervised, on_signal=on_stop_signal)
-
-
 def register(app: typer.Typer) -> None:
-    """Add these commands to the program."""
+    """Add the command to the program."""
     app.command("crawl", cls=Command)(crawl)
-    app.command("worker", cls=Command)(worker)
 
 
 def crawl(
@@ -220,56 +213,6 @@ def crawl(
     _report(summary, finished, stuck, as_json, extracted, context.settings.retention)
 
 
-def worker(
-    ctx: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Name of the worker, the same after a restart (default: from the host name)."
-        ),
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Crawl this job only, and exit when it has nothing left to crawl."),
-    ] = None,
-    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
-    siblings: Annotated[int, typer.Option("--siblings", hidden=True)] = 1,
-    report_to: Annotated[int | None, typer.Option("--report-to", hidden=True)] = None,
-    failpoint: Annotated[list[str] | None, typer.Option("--failpoint", hidden=True)] = None,
-    parser_file: Annotated[Path | None, typer.Option("--parser-file", hidden=True)] = None,
-) -> None:
-    """Run one worker process, which crawls all jobs in turn until it is stopped.
-
-    Run any number, on any number of machines, with the same HOLDFAST_DATABASE_URL. A worker may be killed at any moment.
-
-    Examples:
-        holdfast worker
-        holdfast worker --name crawler-1 --job news
-    """
-    log.set_up()
-    for point in failpoint or ():
-        place, _, nth = point.partition(":")
-        failpoints.arm(place, int(nth or 1))
-    context = command_context.get(ctx)
-    context.supervised = supervised
-    log.rotate_stderr(factories.log_folder(context.settings))
-    database = context.store()
-    job_id = job_options.crawl_service(context).job(job).id if job is not None else None
-    plan = factories.worker_config(context.settings, database, name or factories.worker_name(1), job_id, parser_file)
-    plan = replace(plan, siblings=siblings)
-    lines = PipeWriter(report_to) if report_to is not None else None
-    with keep_server_running(context):
-        interrupted = run_worker(plan if lines is None else replace(plan, report=lines.report), supervised=supervised)
-    if lines is not None:
-        lines.close()
-    if supervised:
-        return
-    if interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if job_id is not None:
-        job_options.crawl_service(context).end_idle()
-
-
 class _PauseWaiter:
     """Waits while a job is paused, with one message a pause. A database that does not answer meanwhile is retried."""
 
@@ -335,11 +278,6 @@ def _default_workers(service: CrawlService, job: Job) -> int:
     return (
         min(available_cores(), max(1, service.status(job).rows)) if job.spec.scope is Scope.HOST else available_cores()
     )
-
-
-def available_cores() -> int:
-    """The number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _announce(started: StartedCrawl, seeds_file: str | None, *, quiet: bool) -> None:

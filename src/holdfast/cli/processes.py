@@ -1,4 +1,4 @@
-"""Child processes of a command, and the signals that stop them."""
+"""Processes of a command: its workers, its children, and the signals that stop them."""
 
 import logging
 import os
@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast import factories, private
 from holdfast.cli import output
 from holdfast.cli.command_context import CommandContext
 from holdfast.crawler.supervisor import Supervisor
 from holdfast.telemetry.log import open_log_or_nothing
+
+if TYPE_CHECKING:
+    from holdfast.crawler.worker_context import WorkerConfig
 
 log: Final = logging.getLogger(__name__)
 
@@ -31,6 +34,20 @@ def holdfast_command(context: CommandContext, *arguments: str) -> list[str]:
     """
     command = [sys.executable, "-P", "-m", "holdfast", "--data", str(context.settings.data)]
     return [*command, *(["--config", str(context.config_file)] if context.config_file else []), *arguments]
+
+
+def available_cores() -> int:
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_worker(
+    plan: "WorkerConfig", *, supervised: bool = False, on_stop_signal: Callable[[int], None] | None = None
+) -> bool:
+    """Run a worker in this process; True if a signal stopped it. The crawler is imported here, so that other commands start faster."""
+    from holdfast.crawler import worker_process
+
+    return worker_process.run_worker(plan, supervised=supervised, on_signal=on_stop_signal)
 
 
 def keep_server_running(

@@ -210,6 +210,14 @@ def find(connection: psycopg.Connection, *, name: str) -> Job | None:
     return _find_job(connection, f"{_JOB} WHERE j.name = %(key)s", name)
 
 
+def named(connection: psycopg.Connection, name: str) -> Job:
+    """The job of that name; NotFound if there is none."""
+    found = find(connection, name=name)
+    if found is None:
+        raise NotFound(f"There is no job called {name!r}.")
+    return found
+
+
 def by_fingerprint(connection: psycopg.Connection, fingerprint: bytes) -> Job | None:
     """The job with these seeds and scope, if there is one."""
     return _find_job(connection, f"{_JOB} WHERE j.fingerprint = %(key)s", fingerprint)

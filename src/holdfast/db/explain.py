@@ -16,7 +16,7 @@ from holdfast.model.record import record
 from holdfast.pages.records import LastResponse
 
 MAX_AHEAD: Final = 10_000
-"""Up to so many URLs before a waiting one are counted."""
+"""The most URLs before a waiting one that are counted."""
 T = TypeVar("T")
 
 

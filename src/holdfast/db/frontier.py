@@ -41,7 +41,7 @@ _ALL_LANES: Final = _TAKE.format(lane="")
 _PAGES: Final = _TAKE.format(lane=f" AND f.priority > {IMAGE_PRIORITY}")
 _IMAGES: Final = _TAKE.format(lane=f" AND f.priority = {IMAGE_PRIORITY}")
 IMAGE_SHARE: Final = 4
-"""One URL of so many is an image, if both wait."""
+"""One URL in this many is an image, if both wait."""
 _NEXT: Final = f"""
 SELECT extract(epoch FROM min(f.not_before) - clock_timestamp())::float8 FROM url_frontier f WHERE {_MINE} AND f.not_before IS NOT NULL
 """  # noqa: S608 — composed of the constant above only

@@ -140,7 +140,7 @@ class GenerationWatch(Guard):
         except psycopg.Error:
             if connection.broken:
                 raise
-            return  # a database without the schema: its first use reports that
+            return  # a database without the schema: its user reports that
         with self._lock:
             before, self._known = self._known, found
         if before not in (None, found):

@@ -183,7 +183,7 @@ class _Migration:
         return revision
 
     def back_to(self, revision: str) -> str | None:
-        """Where a downgrade leads: a revision, so many steps back (-1), or None for `base`."""
+        """Where a downgrade leads: a revision, a number of steps back (-1), or None for `base`."""
         if revision == "base":
             return None
         here = self.known.index(self.at)

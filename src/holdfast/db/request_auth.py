@@ -85,7 +85,7 @@ class SessionHolder(NamedTuple):
 
 
 class RateLimits(NamedTuple):
-    """The number of requests that each role may send within so many seconds; `anonymous` is for one address."""
+    """The number of requests that each role may send within a window of seconds; `anonymous` is for one address."""
 
     seconds: int
     anonymous: int

@@ -24,7 +24,7 @@ from holdfast.model.domain import Event, Status, status_reason
 from holdfast.model.url_reason import CLEARED
 
 COUNTED: Final = 20_000
-"""Up to so many waiting URLs are counted one by one; of more, a sample is."""
+"""The most waiting URLs that are counted one by one; of more, a sample is counted."""
 ENOUGH: Final = 3_000
 """Waiting URLs in a sample."""
 SAMPLE: Final = 30_000

@@ -184,7 +184,7 @@ class Retried:
     reopened: bool = False
     """The job had ended, and workers go on with it."""
     finished: bool = True
-    """False: there are so many that they follow in chunks after the answer."""
+    """False: there are too many for one transaction, so they follow in chunks after the answer."""
     notes: list[str] = field(default_factory=list)
     """What keeps them waiting, each as a sentence with the command that changes it."""
     estimated: bool = False

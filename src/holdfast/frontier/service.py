@@ -151,9 +151,9 @@ class FrontierService:
         After: they wait with attempts 0, or will in a moment where a worker holds their domain; failed robots.txt files are due again and
         unreachable domains are pending; delays, a pause that a server asked for, and blocks stay. A completed or failed job is reopened.
         Raises NotFound, UsageError; Refused for a cancelled job, and for a reason that is not retried, with what to do instead. `later` is
-        called with the rest of the work if there are more than 10 000 URLs or, not counted `within` a time, perhaps so many; None: this
-        call does it. `watch` is called after each chunk
-        with the number of domains so far; if it is killed in between, the rest stays as it was, and another call retries it.
+        called with the rest of the work if there are more than 10 000 URLs, or may be, as counting took longer than `within`; None: this
+        call does it. `watch` is called after each chunk with the number of domains so far; if it is killed in between, the rest stays as
+        it was, and another call retries it.
         """
         with self.database.session() as connection:
             with connection.transaction():

@@ -22,7 +22,7 @@ FILE_HEADERS: Final = {
 }
 _BYTES: Final = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 _Id = Annotated[int, Path(ge=1, le=2**63 - 1, description="The id of an image.")]
-_Pixels = Annotated[int | None, Query(ge=1, le=INTEGER, description="At least so many pixels.")]
+_Pixels = Annotated[int | None, Query(ge=1, le=INTEGER, description="At least this many pixels.")]
 
 
 @router.get("/api/images", summary="Images", responses=documented(404))

@@ -144,7 +144,7 @@ class ExtractionService:
         return NotParsedHere(sum(one.pages for one in due if not one.readable), unknown)
 
     def _due(self, job_id: int | None, domain_id: int | None) -> tuple[list[queries.DueCount], set[str]]:
-        """The due pages, and the parsers that are known here."""
+        """The due pages, and the parsers that are known here, if any page is due: to look for them reads the metadata of all packages."""
         machine, folder = machine_key(self.archive), self.archive.folder
         here = [path.name for path in folder.iterdir()] if folder is not None and folder.is_dir() else []
         with self.database.session() as connection:
@@ -155,4 +155,4 @@ class ExtractionService:
                 machine=machine,
                 folders=None if machine is not None else here,
             )
-        return due, set(discover(self.settings.folder, self.parser_file).sources)
+        return due, set(discover(self.settings.folder, self.parser_file).sources) if due else set()

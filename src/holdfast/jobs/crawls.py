@@ -290,10 +290,7 @@ class CrawlService:
     def job(self, name: str) -> Job:
         """The job of that name; NotFound if there is none."""
         with self.database.session() as connection:
-            found = crawls.find(connection, name=name)
-        if found is None:
-            raise NotFound(f"There is no job called {name!r}.")
-        return found
+            return crawls.named(connection, name)
 
     def http_fallbacks(self, request: CrawlRequest, job: Job) -> list[str]:
         """The URLs of a request without a scheme that are crawled over http because nothing answers TLS there."""

@@ -245,7 +245,7 @@ def _pace_span(figures: JobFigures) -> timedelta:
 
 
 def estimate(figures: JobFigures, pages: int, urls: int, seconds: float) -> JobPace:
-    """The pace of a job with these figures, of which the log has so many pages and URLs within these seconds."""
+    """The pace of a job with these figures, whose log has these numbers of pages and URLs within these seconds."""
     left, limited = figures.waiting, ""
     if figures.max_pages is not None and figures.max_pages - figures.pages < left:
         left = max(0, figures.max_pages - figures.pages)

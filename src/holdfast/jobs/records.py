@@ -178,7 +178,7 @@ class JobsChanged:
     names: list[str]
     """The first ones."""
     more: bool
-    """Further jobs match: so many are changed at once; the same call again changes the next ones."""
+    """More jobs match than one call changes; the same call again changes the next ones."""
 
 
 @record
@@ -252,7 +252,7 @@ class Comparison:
     failed: int
     unchanged: int
     at_least: list[PageChange]
-    """The kinds of which there may be more: so many pages were fetched that not all were counted."""
+    """The kinds of which there may be more, as more pages were fetched than were counted."""
 
 
 @record

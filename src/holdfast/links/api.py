@@ -87,7 +87,7 @@ def redirects(
     request: Request,
     response: Response,
     job: _Job = None,
-    min_hops: Annotated[int, Query(ge=1, le=100, description="Only chains of at least so many redirects.")] = 1,
+    min_hops: Annotated[int, Query(ge=1, le=100, description="Only chains of at least this many redirects.")] = 1,
     external: _External = None,
     places: _Places = SHOWN_PLACES,
     cursor: CursorText = None,

@@ -228,7 +228,7 @@ class LinkService:
         limit: int = 100,
         places: int | None = SHOWN_PLACES,
     ) -> Page[RedirectedLink]:
-        """Return one page of the targets that redirect, through at least so many hops, and to which a page links."""
+        """Return one page of the targets that redirect, through at least this many hops, and to which a page links."""
 
         def judge(connection: Connection, job_id: int, found: list[Answer]) -> Iterator[RedirectedLink]:
             chains = self._chains(connection, job_id, [one.url for one in found])

@@ -154,7 +154,7 @@ def band_keys(dhash: int) -> list[int]:
 def near_keys(dhash: int, maximum: int) -> list[int]:
     """Return the keys of bands of which every hash within `maximum` bits of this one has at least one (`band_keys`).
 
-    If the bits that differ are spread over three bands, some band has a third of them at most; so each band is varied by so many bits.
+    If the bits that differ are spread over three bands, some band has a third of them at most; so each band is varied by that many bits.
     """
     flips = maximum // len(BAND_BITS)
     keys: list[int] = []

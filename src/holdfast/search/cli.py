@@ -39,10 +39,8 @@ def search(
     until: Annotated[
         datetime | None, typer.Option("--until", help="Only pages that were fetched before (UTC).")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="At most so many results.")] = 10,
-    offset: Annotated[
-        int, typer.Option("--offset", metavar="N", min=0, max=10_000, help="Leave out so many first.")
-    ] = 0,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100, help="At most this many results.")] = 10,
+    offset: Annotated[int, typer.Option("--offset", metavar="N", min=0, max=10_000, help="Skip this many first.")] = 0,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build the index of this machine anew first.")] = False,
     as_json: output.Json = False,
 ) -> None:

@@ -1,9 +1,11 @@
 """`holdfast serve`: which processes it starts."""
 
+import os
+
 import pytest
 
 from holdfast.cli import serve
-from holdfast.cli.serve import WORKER_NICENESS
+from holdfast.cli.serve import ARROW_POOL, MALLOC_ARENAS, WORKER_NICENESS
 from holdfast.crawler.supervisor import Supervisor
 from tests.support.cli import Cli
 
@@ -42,3 +44,23 @@ def test_one_of_the_processes_that_answer_has_the_background(
     assert words in done.err
     assert [kind for kind, _ in started] == expected
     assert [nice for _, nice in started] == [WORKER_NICENESS if kind == "worker" else 0 for kind in expected]
+
+
+@pytest.mark.parametrize("chosen", [None, "jemalloc"], ids=["default", "the operator's"])
+def test_processes_get_allocators_that_return_memory(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    inherited: dict[str, str] = {}
+
+    class Recorded(Supervisor):
+        def start(self) -> None:
+            inherited.update(os.environ)
+
+    monkeypatch.setattr(serve, "Supervisor", Recorded)
+    for name in ("MALLOC_ARENA_MAX", "ARROW_DEFAULT_MEMORY_POOL"):
+        monkeypatch.setenv(name, chosen or "")
+        if chosen is None:
+            monkeypatch.delenv(name)
+    cli("serve", "--port", "0", "--no-auth", "--api-only")
+    assert inherited["MALLOC_ARENA_MAX"] == (chosen or MALLOC_ARENAS)
+    assert inherited["ARROW_DEFAULT_MEMORY_POOL"] == (chosen or ARROW_POOL)

@@ -26,7 +26,7 @@ _MAGIC: Final = b"WARC/"
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ENCODED: Final = 4
-"""An encoded body of so many times the limit of a page is read; what is after it is left out."""
+"""An encoded body is read up to this multiple of the limit of a page; the rest is left out."""
 _TYPES: Final = frozenset(
     ("warcinfo", "request", "metadata", "conversion", "continuation", "response", "resource", "revisit")
 )
@@ -95,7 +95,7 @@ class _Bytes:
         return self._take(end + 1)
 
     def read(self, length: int) -> Iterator[bytes]:
-        """Read so many bytes, or up to the end of the file."""
+        """Read this number of bytes, or up to the end of the file."""
         while length > 0:
             if not self._buffer and not self._fill():
                 return

@@ -92,7 +92,7 @@ class RemoteJobs:
                 portions = list(islice(seed_portions(file, progress), 2))
             if any(portions[1:]):
                 raise UsageError(
-                    "So many seeds are planned only where the database is: run this command there, without --server."
+                    "A plan of this many seeds needs the database: run this command on its machine, without --server."
                 )
             seeds += [seed for portion in portions for seed in portion]
         plan = self.client.plan_job(

@@ -39,7 +39,7 @@ def redirected_links(
     external: bool | None = None,
     places: int | None = None,
 ) -> ListSpec[RedirectedLink]:
-    """Targets that redirect, through at least so many hops, with pages that link to them."""
+    """Targets that redirect, through at least this many hops, with pages that link to them."""
     filters = {"job": optional_job(job), "min_hops": min_hops, "external": external, "places": places}
     return ListSpec("/api/links/redirects", RedirectedLink, filters)
 

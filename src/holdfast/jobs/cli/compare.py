@@ -16,7 +16,7 @@ def compare(
     kind: Annotated[
         PageChange | None, typer.Option("--kind", metavar="KIND", help=f"List pages: {', '.join(PageChange)}.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="List at most this many.")] = 100,
     as_json: output.Json = False,
 ) -> None:
     """Compare the last crawl of a job with the one before: how many pages are new, changed, gone, failed or unchanged.

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 from holdfast.jobs.records import DepthCount, JobDepths
 
 EXACT: Final = 100_000
-"""Up to so many URLs of a job are counted one by one."""
+"""The most URLs of a job that are counted one by one."""
 SAMPLE: Final = 50_000
 """URLs of the job in a sample."""
 READ: Final = 300_000

@@ -91,7 +91,7 @@ def preview(
     rows: int | None = None,
     seconds: float | None = None,
 ) -> ScopePreview:
-    """Count the URLs of a job that these rules would remove and return: exactly up to so many `rows` that wait, and within these `seconds`;
+    """Count the URLs of a job that these rules would remove and return: exactly up to `rows` waiting URLs, and within these `seconds`;
     None: EXACT_ROWS and MAX_SECONDS.
 
     Before: no transaction is open.
