@@ -1,6 +1,7 @@
 """Dumps of a shared server: the folder of this machine, which other machines may call the same."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +48,7 @@ def test_a_dump_is_not_written_where_a_disk_is_not_mounted(server: Bundled, tmp_
     assert list(folder.iterdir()) == []
     failed = here.report().backups[0]
     assert (failed.state, "mount its disk" in str(failed.error)) == ("failed", True)
+    time.sleep(1.1)  # a name is a second, and the other machine would not have one of the same
     second = there.make(actor="test")  # of another machine, whose folder has the same name: nothing was there
     with pytest.raises(BackupsUnavailable):
         here.make(actor="test")  # what another machine made is not ours
