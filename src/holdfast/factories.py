@@ -175,14 +175,13 @@ def image_store(settings: Settings) -> "ImageStore":
 
 def image_service(settings: Settings, db: Database) -> "ImageService":
     """The service of images, which reads the store of images. The caller closes its `thumbnails`."""
+    from holdfast.backups.stall_watch import CopyCheck
     from holdfast.images.service import ImageService
     from holdfast.images.thumbnails import Thumbnails
 
     thumbnails = Thumbnails(lambda: image_checker(settings))
-    copies = backup_folder(settings) / "images"
-    return ImageService(
-        db, image_store(settings), thumbnails, settings.domains.registrable, lambda key: (copies / key).is_file()
-    )
+    has_copy = CopyCheck(backup_folder(settings) / "images")
+    return ImageService(db, image_store(settings), thumbnails, settings.domains.registrable, has_copy)
 
 
 def link_service(settings: Settings, db: Database) -> "LinkService":
@@ -291,7 +290,7 @@ def restorer(settings: Settings, folder: Path, say: Callable[[str], None], watch
     from holdfast.backups.repository import open_repository
     from holdfast.backups.restore import Restorer
 
-    return Restorer(open_repository(folder), settings.politeness.retries, say, watch)
+    return Restorer(open_repository(folder), settings.politeness.retries, say, watch, spare=settings.disk.min_free)
 
 
 def retention_service(settings: Settings, db: Database) -> "RetentionService":
@@ -351,7 +350,7 @@ def worker_config(
         archive=archive_reader(settings, db),
         unseal=SecretBox.of(settings).open,
         disks=disk_watch(settings),
-        check_background=partial(alerts.check_background, tell=settings.webhook.alerts_url),
+        check_background=partial(alerts.check_background, webhook_url=settings.webhook.alerts_url),
         parser_file=parser_file,
         job_id=job_id,
     )

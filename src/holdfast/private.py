@@ -21,7 +21,8 @@ _OLD_MODE: Final = 0o711
 """The mode of root's data folders in earlier versions."""
 _MODE_BITS: Final = 0o777
 _OTHERS_BITS: Final = 0o077
-_SUBFOLDERS: Final = ("archive", "backups", "images", "logs", "retention", "scratch", "search")
+_SUBFOLDERS: Final = ("archive", "images", "logs", "retention", "scratch", "search")
+"""Without `backups`: it may be a network folder whose server is gone, and only commands of backups, which close it, may wait for it."""
 _OWN_PREFIXES: Final = (
     "postgres",
     "postgresql",

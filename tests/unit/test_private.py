@@ -135,3 +135,22 @@ def test_a_folder_that_is_not_for_holdfast_alone_is_not_closed(data: Path) -> No
     assert mode(data) == 0o777
     data.chmod(0o700)
     private.close(data, print)
+
+
+def test_closing_a_data_folder_does_not_look_at_its_backups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be on a network folder whose server is gone, where each look waits; making a backup closes it."""
+    data, looked = tmp_path / "data", []
+    private.make_folder(data / "archive")
+    (data / "backups").mkdir(mode=0o755)
+    real = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        looked.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    private.close(data, lambda _: None)
+    assert "archive" in looked
+    assert "backups" not in looked
+    private.make_folder(data / "backups")
+    assert stat.S_IMODE((data / "backups").stat().st_mode) == 0o700

@@ -132,8 +132,10 @@ DELETE FROM alerts WHERE id IN (
 
 
 _FAILED_BACKUPS: Final = """
-SELECT 'backup', extract(epoch FROM clock_timestamp() - b.ended_at)::float8, COALESCE(b.error, 'it is not known why')
-FROM (SELECT * FROM backups WHERE state IN ('complete', 'failed') ORDER BY started_at DESC LIMIT 1) b WHERE b.state = 'failed'
+SELECT 'backup', extract(epoch FROM clock_timestamp() - COALESCE(b.ended_at, b.started_at))::float8,
+       COALESCE(b.error, 'it is not known why')
+FROM (SELECT * FROM backups WHERE state IN ('complete', 'failed') OR state = 'running' AND error IS NOT NULL
+      ORDER BY started_at DESC, id DESC LIMIT 1) b WHERE b.state <> 'complete'
 UNION ALL
 SELECT 'log', extract(epoch FROM clock_timestamp() - COALESCE(problem_since, updated_at))::float8, COALESCE(given_up, problem)
 FROM backup_following WHERE given_up IS NOT NULL OR problem_since <= clock_timestamp() - %(silence)s
@@ -251,7 +253,7 @@ def worker_problems(connection: psycopg.Connection, *, silence: timedelta) -> li
 
 
 def check_background(
-    connection: psycopg.Connection, *, tell: str | None, silence: timedelta = BACKGROUND_SILENCE
+    connection: psycopg.Connection, *, webhook_url: str | None, silence: timedelta = BACKGROUND_SILENCE
 ) -> bool:
     """Raise an alert if work is due and no background process has done anything for `silence`; return whether that is so.
 
@@ -260,14 +262,14 @@ def check_background(
     """
     try:
         with connection.transaction():
-            return _check_background(connection, tell, silence)
+            return _check_background(connection, webhook_url, silence)
     except psycopg.Error as problem:
         if connection.broken or connection.closed:
             raise
         raise StoreError(f"{first_line(problem)}.") from problem
 
 
-def _check_background(connection: psycopg.Connection, tell: str | None, silence: timedelta) -> bool:
+def _check_background(connection: psycopg.Connection, webhook_url: str | None, silence: timedelta) -> bool:
     parameters = {"duty": periodic_locks.ALERTS, "silence": silence}
     row = connection.execute(_NO_BACKGROUND, parameters).fetchone()
     if row is None:
@@ -277,12 +279,13 @@ def _check_background(connection: psycopg.Connection, tell: str | None, silence:
     if not due:
         return False
     found = Finding(Kind.BACKGROUND_SILENT, "", row[0] or 0.0, {"due": due})
-    settle(connection, [found], kinds=[Kind.BACKGROUND_SILENT], tell=tell)
+    settle(connection, [found], kinds=[Kind.BACKGROUND_SILENT], webhook_url=webhook_url)
     return True
 
 
 def failed_backups(connection: psycopg.Connection, *, silence: timedelta = timedelta(0)) -> list[FailedBackup]:
-    """Return whether the last backup failed, and why the log between backups is not kept, if that lasts for `silence`."""
+    """Return whether the last backup failed or makes no progress, and why the log between backups is not kept, if that lasts for
+    `silence`."""
     return [FailedBackup(*row) for row in connection.execute(_FAILED_BACKUPS, {"silence": silence})]
 
 
@@ -299,11 +302,11 @@ def settle(
     findings: Sequence[Finding],
     *,
     kinds: Collection[str],
-    tell: str | None,
+    webhook_url: str | None,
     hold: Mapping[str, timedelta] = MappingProxyType({}),
 ) -> Changed:
-    """Raise alerts for new findings of these kinds, and resolve those without a finding. `tell`: the receiver of webhooks, if there is one;
-    `hold`: by kind, how long an alert still fires after it was found last, so that a problem that comes and goes is one alert.
+    """Raise alerts for new findings of these kinds, and resolve those without a finding. `webhook_url`: the receiver of webhooks, if there
+    is one; `hold`: by kind, how long an alert still fires after it was found last, so that a problem that comes and goes is one alert.
 
     Before: a transaction is open, and no other one settles. After (with its commit): each has one row, and one message for its start
     and one for its end are in the outbox. At most `MAX_FIRING` of a kind fire.
@@ -329,17 +332,17 @@ def settle(
         row = connection.execute(_RAISE, values).fetchone()
         assert row is not None  # noqa: S101 — INSERT … RETURNING answers with a row
         changed.raised.append(row[0])
-        _tell(connection, row[0], "alert.firing", tell)
+        _notify(connection, row[0], "alert.firing", webhook_url)
     for (kind, _), (number, unseen) in firing.items():
         if kind in hold and unseen < hold[kind].total_seconds():
             continue
         connection.execute(_RESOLVE, {"id": number})
         changed.resolved.append(number)
-        _tell(connection, number, "alert.resolved", tell)
+        _notify(connection, number, "alert.resolved", webhook_url)
     return changed
 
 
-def _tell(connection: psycopg.Connection, number: int, event: str, url: str | None) -> None:
+def _notify(connection: psycopg.Connection, number: int, event: str, url: str | None) -> None:
     if url is not None:
         connection.execute(_TELL, {"id": number, "event": event, "url": url})
 

@@ -35,7 +35,7 @@ class Kind(StrEnum):
     BACKGROUND_SILENT = "background_silent"
     """Work is due, and no background process does it; the value is the seconds since one did."""
     BACKUP_FAILED = "backup_failed"
-    """The last backup failed, or the log between backups is not kept; the value is the seconds since then."""
+    """The last backup failed or makes no progress, or the log between backups is not kept; the value is the seconds since then."""
     UPLOADS_FAIL = "uploads_fail"
     """A machine cannot upload its part of the archive; the value is the seconds since then."""
 

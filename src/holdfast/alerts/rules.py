@@ -92,9 +92,9 @@ class Rules:
     """The time for which the log of the database may not be copied."""
     upload_silence: timedelta = timedelta(minutes=5)
     """The time for which a machine may not be able to upload its archive."""
-    usual: ProxyMode = ProxyMode.DIRECT
+    default_mode: ProxyMode = ProxyMode.DIRECT
     """The proxy mode of domains without one of their own."""
-    tell: str | None = None
+    webhook_url: str | None = None
     """The receiver of webhooks; None: there is none."""
     own: Callable[[], Sequence[WorkerProblem]] = list
     """Problems that this process sees on its own machine, which may have no worker."""
@@ -103,7 +103,9 @@ class Rules:
     def of(cls, settings: Settings) -> Self:
         """From the settings. With rarer heartbeats a worker counts as silent later."""
         silence = max(SILENCE, 4 * settings.worker.heartbeat)
-        return cls(silence=silence, usual=ProxyMode(settings.proxies.use), tell=settings.webhook.alerts_url)
+        return cls(
+            silence=silence, default_mode=ProxyMode(settings.proxies.use), webhook_url=settings.webhook.alerts_url
+        )
 
     def look(self, connection: Connection) -> Changed:
         """Raise and resolve alerts of crawling and workers, if that is due and no other process does it."""
@@ -127,8 +129,8 @@ class Rules:
             return self._settle(connection, list(self.of_proxies(connection)), OF_PROXIES)
 
     def _settle(self, connection: Connection, found: Sequence[Finding], kinds: Sequence[Kind]) -> Changed:
-        changed = queries.settle(connection, found, kinds=kinds, tell=self.tell, hold=HOLD)
-        if self.tell is not None and (changed.raised or changed.resolved):
+        changed = queries.settle(connection, found, kinds=kinds, webhook_url=self.webhook_url, hold=HOLD)
+        if self.webhook_url is not None and (changed.raised or changed.resolved):
             job_queue.defer_notify(connection)
         return changed
 
@@ -203,11 +205,11 @@ class Rules:
     def of_proxies(self, connection: Connection) -> Iterator[Finding]:
         """Check the pools of domains."""
         for few in proxy_reports.few_active(
-            connection, default=self.usual, min_active=self.fewest_proxies, limit=_MAX_FINDINGS
+            connection, default=self.default_mode, min_active=self.fewest_proxies, limit=_MAX_FINDINGS
         ):
             yield Finding(Kind.FEW_PROXIES, few.domain, few.active, {"proxies": few.proxies})
         for many in proxy_reports.many_failures(
-            connection, default=self.usual, max_percent=self.proxy_failures, limit=_MAX_FINDINGS
+            connection, default=self.default_mode, max_percent=self.proxy_failures, limit=_MAX_FINDINGS
         ):
             details = {"requests": many.requests, "refused": many.total_failures, "failed": many.proxy_failures}
             yield Finding(Kind.PROXIES_FAIL, many.domain, many.failure_percent / 100, details)

@@ -168,7 +168,7 @@ def _backup_failed(alert: Alert) -> AlertText:
     why = str(alert.details.get("why") or "")
     if alert.subject == "backup":
         return AlertText(
-            f"The last backup failed: {why or 'it is not known why.'}",
+            f"The last backup failed, or makes no progress: {why or 'it is not known why.'}",
             "`holdfast backup` makes one when the cause is gone; `holdfast backup list` shows them.",
         )
     return AlertText(

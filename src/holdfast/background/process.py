@@ -16,6 +16,7 @@ import procrastinate
 import uvloop
 from procrastinate import exceptions
 
+from holdfast.background.daemon_thread import call_in_daemon_thread
 from holdfast.background.queues import QueueHandlers, make_app
 from holdfast.backups import follower
 from holdfast.backups.service import BackupService
@@ -123,7 +124,7 @@ class BackgroundProcess:
             if services.uploader is not None:
                 await asyncio.to_thread(services.uploader.stop, SHUTDOWN_SECONDS)
             await aging
-            await asyncio.gather(*backups)
+            await _end_backups(backups)
             await asyncio.to_thread(self._db.close)
             await services.parsing.aclose()
             await services.sender.aclose()
@@ -226,13 +227,13 @@ class BackgroundProcess:
                     await self._stop.wait()
 
     async def _follow(self) -> None:
-        """Keep the log of the bundled server, in a thread, while another process does not."""
+        """Keep the log of the bundled server, in a daemon thread, while another process does not."""
         backups, ended, said = self._services.backups, threading.Event(), ""
         if backups is None or backups.shared:
             return
         if not backups.follows:
             try:
-                if await asyncio.to_thread(follower.abandon, backups):
+                if await call_in_daemon_thread(follower.abandon, backups):
                     log.info("the server keeps no log for backups any more: backup.daily is off")
             except (HoldfastError, OSError) as problem:
                 log.warning("it is not known whether the server keeps log for backups: %s", problem)
@@ -241,7 +242,7 @@ class BackgroundProcess:
         while not self._stop.is_set():
             try:
                 following = asyncio.create_task(
-                    asyncio.to_thread(follower.follow, backups, self._stop.is_set, ended.wait, self._on_followed)
+                    call_in_daemon_thread(follower.follow, backups, self._stop.is_set, ended.wait, self._on_followed)
                 )
                 await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 ended.set()
@@ -269,12 +270,12 @@ class BackgroundProcess:
             raise Refused("The background was stopped before the backup was complete.")
 
     async def _make_backups(self) -> None:
-        """Make the daily backup when it is due, and one that the log can continue if there is none, in a thread."""
+        """Make the daily backup when it is due, and one that the log can continue if there is none, in a daemon thread."""
         backups = self._services.backups
         while backups is not None and backups.settings.daily and not self._stop.is_set():
             try:
-                if await asyncio.to_thread(backups.is_due, wanted=self._needs_backup):
-                    made = await asyncio.to_thread(backups.make_daily, self._check_stopped)
+                if await call_in_daemon_thread(backups.is_due, wanted=self._needs_backup):
+                    made = await call_in_daemon_thread(backups.make_daily, self._check_stopped)
                     log.info("backup %s is complete", made.name)
             except Refused as problem:
                 log.warning("%s", problem)
@@ -300,6 +301,16 @@ class BackgroundProcess:
                 return
             except Exception:
                 log.exception("%s: a fault of ours", name)  # the other tasks still run, and this one stays due
+
+
+async def _end_backups(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until the follower and the backup under way have ended, unless the folder of backups does not answer."""
+    _, left = await asyncio.wait(tasks, timeout=SHUTDOWN_SECONDS)
+    if left:
+        log.warning("the folder of backups does not answer: what is under way there is left, as by a kill")
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def run_background(database: Database, services: Callable[[], BackgroundServices], *, supervised: bool = False) -> bool:

@@ -23,7 +23,7 @@ from holdfast.backups.records import Check, Drill
 from holdfast.backups.repository import ARCHIVE, StoredBackup, write_json
 from holdfast.backups.restore import Plan, Recovered, Restorer
 from holdfast.db.verify import Finding
-from holdfast.errors import HoldfastError
+from holdfast.errors import BackupsUnavailable, HoldfastError
 
 DRILLS: Final = "drills"
 START_SECONDS: Final = 60.0
@@ -38,20 +38,32 @@ _PAGES: Final = (
 )
 """Words in the checks of `verify` that are about pages."""
 
-Progress = Callable[[Check], None]
+RESTORED: Final = "Restore the database into a scratch place"
+ROWS: Final = "The rows of the frontier match"
+PAGES: Final = "The pages and their bytes are whole"
+INVARIANTS: Final = "All other invariants hold (`verify`)"
+REDIS: Final = "Restore Redis"
+VISITED: Final = "What was visited is known"
+KEYS: Final = "The keys of secrets can be found"
+HEALTH: Final = "The health check answers"
+DASHBOARD: Final = "The dashboard shows the restored data"
+OF_THE_STORE: Final = (RESTORED, ROWS, PAGES, INVARIANTS, REDIS, VISITED, KEYS, HEALTH, DASHBOARD)
+"""The lines that need the restored store, in their order."""
+
+OnCheck = Callable[[Check], None]
 
 
 def run(
-    restorer: Restorer, plan: Plan, folder: Path, images: ImageStore | None, tell: Progress, *, has_key: bool
+    restorer: Restorer, plan: Plan, folder: Path, images: ImageStore | None, on_check: OnCheck, *, has_key: bool
 ) -> Drill:
-    """Do the drill with a scratch store in `folder`; `tell` gets each line when it is checked. `images`: their store, if not copied;
+    """Do the drill with a scratch store in `folder`; `on_check` gets each line when it is checked. `images`: their store, if not copied;
     `has_key`: the key of secrets is known outside of the backup."""
     at = datetime.now(UTC)
     checks: list[Check] = []
 
     def check(name: str, begun: float, ok: bool, result: str) -> None:
         checks.append(Check(name, ok, result, round(time.monotonic() - begun, 3)))
-        tell(checks[-1])
+        on_check(checks[-1])
 
     begun = time.monotonic()
     wrong = restorer.problems(plan)
@@ -64,15 +76,24 @@ def run(
         with restorer.scratch(plan, folder) as (data, recovered):
             _restored(restorer, plan, data, recovered, images, check, begun, has_key=has_key)
     except (HoldfastError, OSError) as problem:
-        check("Restore the database into a scratch place", begun, False, str(problem))
+        done = {one.name for one in checks}
+        reason = str(problem)
+        for name in (name for name in OF_THE_STORE if name not in done):
+            check(name, begun, False, reason)
+            begun, reason = time.monotonic(), "Not checked, since a line before it failed."
     begun = time.monotonic()
     report = restorer.repository.folder / DRILLS / f"{at:%Y%m%dT%H%M%SZ}.json"
     ok = all(one.ok for one in checks)
     bad = [one.name for one in checks if not one.ok]
     check("Document issues", begun, True, f"Kept in {report}: {'no issue' if not bad else '; '.join(bad)}.")
     result = Drill(plan.backup.name, at, ok, checks, str(report))
-    private.make_folder(report.parent)
-    write_json(report, {**asdict(result), "at": at.isoformat()})
+    try:
+        private.make_folder(report.parent)
+        write_json(report, {**asdict(result), "at": at.isoformat()})
+    except OSError as problem:
+        raise BackupsUnavailable(
+            f"The result of the drill cannot be kept in {report}: {problem.strerror or problem}."
+        ) from problem
     return result
 
 
@@ -90,44 +111,45 @@ def _restored(
     as_of = recovered.last_change
     second = "unknown" if as_of is None else f"{as_of.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     text = f"Restored in {time.monotonic() - begun:.1f} s; its last change is of {second}; generation {recovered.generation}."
-    check("Restore the database into a scratch place", begun, True, text)
+    check(RESTORED, begun, True, text)
 
     begun = time.monotonic()
     with recovered.database.session() as connection:
         counts = queries.counts(connection)
         urls, settled, strays = queries.health_facts(connection)
         domain = queries.any_domain(connection)
-    check("The rows of the frontier match", begun, *_counted(plan, counts))
+        secrets = queries.stored_secrets(connection)
+    check(ROWS, begun, *_counted(plan, counts))
 
     begun = time.monotonic()
     copied = plan.backup.images == "copied"
     store = restorer.repository.image_store() if copied or images is None else images
     findings = restorer.verify(recovered, restorer.repository.folder / ARCHIVE, store)
-    check("The pages and their bytes are whole", begun, *_judged([one for one in findings if _is_of_pages(one)]))
-    check("All other invariants hold (`verify`)", begun, *_judged([one for one in findings if not _is_of_pages(one)]))
+    check(PAGES, begun, *_judged([one for one in findings if _is_of_pages(one)]))
+    check(INVARIANTS, begun, *_judged([one for one in findings if not _is_of_pages(one)]))
 
     begun = time.monotonic()
-    check(
-        "Restore Redis", begun, True, "Nothing to restore: Redis counts requests of the last minute and holds no state."
-    )
+    check(REDIS, begun, True, "Nothing to restore: Redis counts requests of the last minute and holds no state.")
     text = f"{settled:,} of {urls:,} URLs were visited or refused; {strays:,} pages have no URL."
-    check("What was visited is known", begun, strays == 0, text)
+    check(VISITED, begun, strays == 0, text)
 
     begun = time.monotonic()
-    keys = plan.backup.keys or has_key
-    text = (
-        "They are in the backup, in the data folder or in the settings."
-        if keys
-        else "There is none; if secrets are stored, they cannot be opened without it."
-    )
-    check("The keys of secrets can be found", begun, True, text)
+    has_key = plan.backup.keys or has_key
+    stored = f"{secrets:,} {'secret is' if secrets == 1 else 'secrets are'} stored"
+    if has_key:
+        text = f"{stored}; the key is in the backup, in the data folder or in the settings."
+    elif secrets:
+        text = f"{stored}, and there is no key to open them with: put secret.key back, or set HOLDFAST_SECRET_KEY."
+    else:
+        text = "No secret is stored, so none is needed."
+    check(KEYS, begun, has_key or not secrets, text)
 
     begun = time.monotonic()
     with _served(data) as address:
         for name, path, word in (
-            ("The health check answers", "/health/ready", '"'),
+            (HEALTH, "/health/ready", '"'),
             (
-                "The dashboard shows the restored data",
+                DASHBOARD,
                 f"/domains/{domain}" if domain else "/overview",
                 domain or "<html",
             ),

@@ -18,12 +18,14 @@ from holdfast.archive.image_store import FolderImageStore
 from holdfast.backups import queries
 from holdfast.backups.repository import FileCopier, Log, Repository, append
 from holdfast.backups.repository import Follow as Follow
-from holdfast.backups.service import BackupService, away_sentence, copy_images
+from holdfast.backups.service import BackupService, away_sentence, copy_images, stalled_sentence
+from holdfast.backups.stall_watch import StallWatch
 from holdfast.db import generation
 from holdfast.db.connection import Connection
 from holdfast.db.embedded import safe_files
 from holdfast.db.embedded.process import Server
 from holdfast.errors import BackupsUnavailable, ImageStoreUnavailable, Refused, StoreError, UsageError
+from holdfast.telemetry.disk_space import in_bytes
 
 log: Final = logging.getLogger(__name__)
 
@@ -47,9 +49,12 @@ class _Images:
 class Follower:
     """Follows one server. Before: the lock of the follower is held; used by one thread."""
 
-    def __init__(self, service: BackupService, server: Server, connection: Connection) -> None:
-        """`connection`: of the superuser, to the store."""
+    def __init__(
+        self, service: BackupService, server: Server, connection: Connection, touch: Callable[[], None] = lambda: None
+    ) -> None:
+        """`connection`: of the superuser, to the store. `touch` is called with every piece that is copied."""
         self._service = service
+        self._touch = touch
         self._repository: Repository = service.repository()
         self._connection = connection
         self._wal = server.cluster / _WAL_FOLDER
@@ -120,7 +125,7 @@ class Follower:
             self._started = started
             segment = self.log.segment_bytes
             self._copied = max(self.log.start, self._copied - self._copied % segment - segment)
-        self._copier.copy()
+        self._copier.copy(lambda _: self._touch())
         self._copy_images()
         noted, self._noted = self._noted, (at, position)
         if noted is None:
@@ -169,7 +174,7 @@ class Follower:
         known, target = self._images, self._repository.image_store()
         for rows in queries.images(self._connection, known.floor):
             new = [(image_id, key) for image_id, key in rows if image_id not in known.beyond]
-            copy_images(self._store, target, [key for _, key in new])
+            copy_images(self._store, target, [key for _, key in new], self._touch)
             known.beyond.update(image_id for image_id, _ in new)
         known.horizons.append((last, following))
         while known.horizons and known.horizons[0][1] <= oldest:
@@ -188,7 +193,7 @@ class Follower:
             if new:
                 _make_whole(target, segment)
             try:
-                append(self._wal / name, target, at - begin, stop - begin)
+                append(self._wal / name, target, at - begin, stop - begin, watch=lambda _: self._touch())
             except FileNotFoundError as problem:
                 if (self._wal / name).exists():
                     raise  # it is the target that is gone
@@ -249,13 +254,18 @@ def follow(
         raise Refused(
             "Only the log of the bundled server is kept; for a shared server use its own archiving of the log."
         )
-    # One connection for the lock and all else: who has lost it follows no more.
+    # One connection for the lock and all else: a process that has lost it stops following.
     with queries.lock(queries.admin_database(server), follower=True) as connection:
         try:
-            follower = Follower(service, server, connection)
-            while not stopped():
-                on_tick(follower.tick(), follower.needs_backup)
-                wait(TICK_SECONDS)
+            with stall_watch(service, server) as stall:
+                stall.touch()
+                follower = Follower(service, server, connection, stall.touch)
+                while not stopped():
+                    stall.touch()
+                    reached, needs_backup = follower.tick(), follower.needs_backup
+                    stall.rest()
+                    on_tick(reached, needs_backup)
+                    wait(TICK_SECONDS)
         except OSError as problem:
             where = problem.filename if isinstance(problem.filename, str | Path) else service.folder
             raise _reported(service, connection, f"{problem.strerror or problem} ({where}).") from problem
@@ -263,25 +273,50 @@ def follow(
             raise _reported(service, connection, str(problem)) from problem
 
 
+def stall_watch(service: BackupService, server: Server) -> StallWatch:
+    """A watch that records while the folder of backups does not answer, and enforces `backup.wal_limit` meanwhile."""
+    store = queries.admin_database(server)
+
+    def report(seconds: float) -> None:
+        with store.session() as connection:
+            until = found.restorable_until if (found := queries.following(connection)) else None
+            _report(service, connection, f"{stalled_sentence(service.folder, seconds)}.", lambda: until)
+
+    def returned() -> None:
+        with store.session() as connection:
+            queries.record_copied_again(connection)
+
+    return StallWatch(report, returned)
+
+
 def _reported(service: BackupService, connection: Connection, reason: str) -> BackupsUnavailable:
-    """Record why the log is not copied, and whether it was given up; returns the error that says so.
+    """Record why the log is not copied, and whether it was given up; returns the error that says so."""
+    return _report(service, connection, reason, lambda: _until(service, connection))
+
+
+def _report(
+    service: BackupService, connection: Connection, reason: str, until: Callable[[], datetime | None]
+) -> BackupsUnavailable:
+    """Do the same; `until` finds out the last second that can be restored.
 
     After: the server keeps no more of its log for us than `backup.wal_limit`, and what is written until the next look.
     """
     limit, slot = service.settings.wal_limit, queries.slot(connection)
     sentence = f"The log of the database is not copied: {reason}"
-    kept = "" if slot is None or slot.lost else f" The server keeps {_size(slot.behind)} of it, at most {_size(limit)}"
+    kept = ""
+    if slot is not None and not slot.lost:
+        kept = f" The server keeps {in_bytes(slot.behind)} of it, at most {in_bytes(limit)}"
     queries.record_problem(connection, f"{sentence}{kept} (backup.wal_limit)." if kept else sentence)
     if slot is not None and not slot.lost and slot.behind > limit:
         queries.checkpoint(connection)
         slot = queries.slot(connection)
     if slot is not None and slot.lost:
-        queries.record_given_up(connection, given_up_sentence(_until(service, connection)))
+        queries.record_given_up(connection, given_up_sentence(until()))
     return BackupsUnavailable(sentence)
 
 
 def _until(service: BackupService, connection: Connection) -> datetime | None:
-    """The last second that the newest log allows to restore: as the folder says or, if that is away, as the store was told."""
+    """The last second that the newest log allows to restore: as the folder says or, if that is unavailable, as the store has recorded."""
     with suppress(OSError, UsageError):
         repository = service.repository()
         if (logs := repository.logs()) and (follow := repository.follow(logs[-1])) is not None:
@@ -319,10 +354,6 @@ def abandon(service: BackupService) -> bool:
             return True
     except Refused:  # it is followed
         return False
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 def _make_whole(path: Path, size: int) -> None:

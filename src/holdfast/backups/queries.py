@@ -36,11 +36,12 @@ SELECT %(kind)s, %(place)s, s.generation, (SELECT max(id) FROM backups WHERE pla
 FROM store_identity s RETURNING id, started_at
 """
 _COMPLETE: Final = """
-UPDATE backups SET state = 'complete', ended_at = %(ended)s, bytes = %(bytes)s WHERE id = %(id)s
+UPDATE backups SET state = 'complete', ended_at = %(ended)s, bytes = %(bytes)s, error = NULL WHERE id = %(id)s
 """
 _FAIL: Final = """
 UPDATE backups SET state = 'failed', ended_at = clock_timestamp(), error = left(%(error)s, 1000) WHERE id = %(id)s AND state = 'running'
 """
+_STALLED: Final = "UPDATE backups SET error = left(%(error)s, 1000) WHERE id = %(id)s AND state = 'running'"
 _FAIL_KILLED: Final = """
 UPDATE backups SET state = 'failed', ended_at = clock_timestamp(), error = 'It was killed before it was complete.' WHERE state = 'running'
 """
@@ -130,6 +131,11 @@ def fail(connection: psycopg.Connection, backup_id: int, error: str) -> None:
     connection.execute(_FAIL, {"id": backup_id, "error": error})
 
 
+def record_stalled(connection: psycopg.Connection, backup_id: int, error: str | None) -> None:
+    """Record why a backup that runs makes no progress; None: it does again."""
+    connection.execute(_STALLED, {"id": backup_id, "error": error})
+
+
 def fail_killed(connection: psycopg.Connection) -> None:
     """Mark backups as failed that say they run. Before: the lock of backups is held, so none does."""
     connection.execute(_FAIL_KILLED)
@@ -160,7 +166,7 @@ def settle_after_restore(connection: psycopg.Connection, found: Sequence[Mapping
 
 
 def end_sessions(connection: psycopg.Connection) -> None:
-    """Log out everybody: a session that was ended after the backup must not come back."""
+    """Log out all users: a session that was ended after the backup must not come back."""
     connection.execute("DELETE FROM sessions")
 
 
@@ -284,7 +290,7 @@ def is_empty(connection: psycopg.Connection) -> bool:
 
 
 def others(connection: psycopg.Connection, database: str) -> list[str]:
-    """Who else is connected to the database."""
+    """The other programs that are connected to the database."""
     return [str(name) for (name,) in connection.execute(_OTHERS, {"database": database})]
 
 
@@ -293,6 +299,15 @@ def any_domain(connection: psycopg.Connection) -> str | None:
     query = "SELECT domain FROM domains WHERE removed_at IS NULL ORDER BY pages_crawled DESC, id LIMIT 1"
     row = connection.execute(query).fetchone()
     return str(row[0]) if row else None
+
+
+def stored_secrets(connection: psycopg.Connection) -> int:
+    """Count what is stored sealed, and cannot be used without the key of secrets."""
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM job_secrets) + (SELECT count(*) FROM domain_secrets) + "
+        "(SELECT count(*) FROM proxies WHERE proxy_password IS NOT NULL)"
+    ).fetchone()
+    return int(row[0]) if row else 0
 
 
 def health_facts(connection: psycopg.Connection) -> tuple[int, int, int]:
@@ -382,8 +397,8 @@ def slot(connection: psycopg.Connection) -> SlotState | None:
 
 
 def checkpoint(connection: psycopg.Connection) -> None:
-    """Let the server write a checkpoint: it deletes log that nobody needs, and gives up a slot for which it would keep more than the limit.
-    `connection`: of the superuser."""
+    """Let the server write a checkpoint: it deletes log that is not needed, and gives up a slot for which it would keep more than the
+    limit. `connection`: of the superuser."""
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute("CHECKPOINT")

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -45,6 +45,10 @@ _FORMAT: Final = 1
 _NAME: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z(-[0-9]+)?-(full|incremental|dump)")
 _WAL: Final = re.compile(r"[0-9A-F]{24}")
 _CHUNK: Final = 1 << 20
+_SYNCED_AT_ONCE: Final = 32 << 20
+"""Bytes that are synced at once: on a slow disk no step takes long, so that it is not taken for one that hangs."""
+_PACKED: Final = 4
+"""Bytes of a database, with its indexes, for each of its dump: a guess, dumps are compressed."""
 _KEY_FILES: Final = ("secret.key", "webhook.secret")
 
 
@@ -231,8 +235,13 @@ class Repository:
         for one in reversed(found):
             if name in (LATEST, one.name):
                 return one
-        known = f"the newest is {found[-1].name}" if found else "there is none"
-        raise NotFound(f"There is no complete backup {name!r} in {self.folder}: {known}.")
+        if not found:
+            raise NotFound(
+                f"There is no complete backup in {self.folder} (backup.folder); `holdfast backup` makes one."
+            )
+        raise NotFound(
+            f"There is no complete backup {name!r} in {self.folder}: the newest is {found[-1].name}, and `holdfast backup list` names all."
+        )
 
     def path(self, backup: StoredBackup) -> Path:
         return self.folder / backup.name
@@ -375,7 +384,7 @@ class Repository:
         path = self.path(backup)
         if backup.kind == "dump":
             wanted = _read(path / "dump.json")
-            found = _digest(path / DUMP, watch, 0)[0] if (path / DUMP).is_file() else "missing"
+            found = sha256_of_file(path / DUMP, watch, 0)[0] if (path / DUMP).is_file() else "missing"
             return [] if found == wanted["sha256"] else [f"{backup.name}: {DUMP} is not what was written ({found})"]
         base = path / DATABASE
         try:
@@ -390,7 +399,7 @@ class Repository:
         for entry in manifest["Files"]:
             name = entry.get("Path") or bytes.fromhex(entry["Encoded-Path"]).decode(errors="surrogateescape")
             try:
-                digest, size = _digest(base / name, watch, seen)
+                digest, size = sha256_of_file(base / name, watch, seen)
             except OSError as problem:
                 wrong.append(f"{backup.name}: {name}: {problem.strerror}")
                 continue
@@ -398,6 +407,13 @@ class Repository:
             if (digest, size) != (entry["Checksum"], entry["Size"]):
                 wrong.append(f"{backup.name}: {name} is not what was written")
         return wrong
+
+    def size_restored(self, backup: StoredBackup, chain: Sequence[StoredBackup], log: Log | None) -> int:
+        """The bytes that a database takes about when it is restored: at least those of the full copy, with the log to replay."""
+        if backup.kind == "dump":
+            return backup.bytes * _PACKED
+        whole = max(one.bytes for one in chain)
+        return whole + (0 if log is None else len(self.wal(log, backup.start)) * log.segment_bytes)
 
     def start_of(self, base: Path) -> int:
         """The position of the log at which the replay of a copied cluster begins."""
@@ -433,11 +449,16 @@ class FileCopier:
         self._target = repository.folder / ARCHIVE
         self._copied: dict[str, int] = {}
         self._closed: set[str] = set()
+        self._watch: Callable[[int], None] = lambda _: None
         self.bytes = 0
         """Copied so far."""
 
     def copy(self, watch: Callable[[int], None] = lambda _: None) -> None:
-        """Copy what segments have more than at the last call. After: all bytes that were synced before the call are there, and on disk."""
+        """Copy what segments have more than at the last call. After: all bytes that were synced before the call are there, and on disk.
+
+        `watch` gets the bytes so far, with every piece.
+        """
+        self._watch = watch
         for worker in _folders(self._source):
             changed = False
             for entry in _entries(worker):
@@ -470,7 +491,8 @@ class FileCopier:
             created = not target.exists()
             have = 0 if created else target.stat().st_size
         if end > have:
-            self.bytes += append(segment, target, have, end)
+            before = self.bytes
+            self.bytes += append(segment, target, have, end, watch=lambda done: self._watch(before + done))
         self._copied[name] = max(have, end)
         if not is_open and self._copied[name] >= size:
             self._closed.add(name)
@@ -487,13 +509,16 @@ def listing(archive: Path) -> Iterator[str]:
                     yield f"{ARCHIVE}/{worker.name}/{entry.name}\t{entry.stat(follow_symlinks=False).st_size}"
 
 
-def append(source: Path, target: Path, start: int, end: int, *, sync_it: bool = True) -> int:
-    """Copy the bytes of `source` from `start` to `end` to the same place of `target`, and sync them; returns their number."""
+def append(source: Path, target: Path, start: int, end: int, *, watch: Callable[[int], None] = lambda _: None) -> int:
+    """Copy the bytes of `source` from `start` to `end` to the same place of `target`, and sync them; returns their number.
+
+    `watch` gets the bytes so far, with every piece.
+    """
     read = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         write = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            at = start
+            at = synced = start
             while at < end:
                 data = os.pread(read, min(_CHUNK, end - at), at)
                 if not data:
@@ -503,8 +528,11 @@ def append(source: Path, target: Path, start: int, end: int, *, sync_it: bool = 
                     written = os.pwrite(write, rest, at)
                     at += written
                     rest = rest[written:]
-            if sync_it:
-                os.fsync(write)
+                if at - synced >= _SYNCED_AT_ONCE:
+                    os.fsync(write)
+                    synced = at
+                watch(at - start)
+            os.fsync(write)
             return at - start
         finally:
             os.close(write)
@@ -543,8 +571,10 @@ def size_of(folder: Path) -> int:
 
 
 def open_repository(folder: Path) -> Repository:
-    """The backups in a folder. Raises UsageError if it is another user's."""
+    """The backups in a folder. Raises UsageError if it is another user's, or a file."""
     private.check(folder)
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file, not a folder: set backup.folder to another one.")
     return Repository(Path(os.path.realpath(folder)))
 
 
@@ -572,7 +602,8 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _digest(path: Path, watch: Callable[[int], None], before: int) -> tuple[str, int]:
+def sha256_of_file(path: Path, watch: Callable[[int], None], before: int = 0) -> tuple[str, int]:
+    """The SHA-256 of a file, and its bytes. `watch` gets the bytes so far, and `before`."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while data := file.read(_CHUNK):

@@ -4,6 +4,7 @@ The rule: the store is recovered in a folder beside its place, begins a new gene
 restore that is killed or fails leaves the present store as it was, stopped.
 """
 
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,7 @@ from holdfast.archive.image_store import FolderImageStore, ImageStore
 from holdfast.archive.reader import ArchiveReader
 from holdfast.backups import queries
 from holdfast.backups.records import Restored
-from holdfast.backups.repository import ARCHIVE, DATABASE, DUMP, Log, Repository, StoredBackup, append
+from holdfast.backups.repository import ARCHIVE, DATABASE, DUMP, LATEST, Log, Repository, StoredBackup, append
 from holdfast.backups.service import Watch, copy_images, environment_of, silent
 from holdfast.control.verify import Verifier
 from holdfast.db import embedded, generation, migrate
@@ -31,12 +32,17 @@ from holdfast.db.embedded.physical import TargetNotReached
 from holdfast.db.embedded.process import Server
 from holdfast.db.verify import Finding
 from holdfast.errors import Refused, StoreError
+from holdfast.telemetry.disk_space import existing_folder, in_bytes
 
 SCRATCH: Final = "postgres.scratch"
 END: Final = datetime.max.replace(tzinfo=UTC)
 """The second to restore to: the last one that there is."""
 
 Say = Callable[[str], None]
+
+
+def silent_say(_text: str) -> None:
+    """Say nothing: messages of a server name `holdfast db stop`, which would stop another one than that of a scratch folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +80,12 @@ class Restorer:
     watch: Watch = silent
     extra: Mapping[str, str] = field(default_factory=dict)
     """Settings of the server while it recovers, for tests."""
+    spare: int = 0
+    """Bytes that must be left free on the disk to which it restores: the store in use may be there, too."""
 
     def plan(self, name: str, to: datetime | None = None) -> Plan:
         """What is needed to restore a backup, or to a second after it: then of the newest backup before it that the same log continues.
+        To a second of `latest`, also of the logs of the store before it was last restored.
 
         Raises NotFound, Refused if the second cannot be restored, with the seconds that can.
         """
@@ -91,23 +100,57 @@ class Restorer:
         candidates = []
         for one in repository.backups():
             found = repository.log_of(one)
-            if found is not None and one.ended_at <= to and one.history == backup.history:
+            may = one.history == backup.history or (name == LATEST and to != END)
+            if found is not None and may and one.ended_at <= to and (to == END or to <= found[1].until):
                 candidates.append((one, *found))
         if not candidates:
-            raise Refused(f"{_time(to)} UTC cannot be restored: {self._range(backup)}")
+            raise Refused(self._refusal(backup, to))
         one, log, follow = candidates[-1]
-        if to != END and to > follow.until:
-            raise Refused(f"{_time(to)} UTC cannot be restored: {self._range(backup)}")
         return Plan(repository, one, repository.chain_of(one), log, to, follow.until)
 
-    def _range(self, backup: StoredBackup) -> str:
+    def _refusal(self, backup: StoredBackup, to: datetime) -> str:
+        """Why a second cannot be restored, and which can."""
+        what = "No second after a backup" if to == END else f"{_time(to)} UTC"
+        verb = "can" if to == END else "cannot"
+        alone = f"{what} {verb} be restored: {backup.name} holds {_time(backup.ended_at)} UTC"
+        earlier = [one for one in self.repository.backups() if one.ended_at <= to and one.name != backup.name]
+        before = ""
+        if earlier and to < backup.ended_at:
+            before = f" {earlier[-1].name} holds {_time(earlier[-1].ended_at)} UTC."
         found = self.repository.log_of(backup)
-        alone = f"{backup.name} holds {_time(backup.ended_at)} UTC"
         if found is None:
-            return f"{alone}, and no log of the time after it was kept (backup.daily)."
+            return (
+                f"{alone}, and no log of the time after it was kept (backup.daily, or `holdfast backup follow`).{before} "
+                "Without --to the second of the backup is restored."
+            )
         log, follow = found
         since = self.repository.restorable_since(log)
-        return f"{alone}, and the log has the seconds from {_time(since)} to {_time(follow.until)} UTC."
+        return f"{alone}, and the log has the seconds from {_time(since)} to {_time(follow.until)} UTC.{before}"
+
+    def check_room(self, plan: Plan, folder: Path, *, files: bool, option: str) -> None:
+        """Raise Refused if a disk has too little room for what a plan restores. `files`: the archive is copied, too; `option` changes the
+        folder.
+
+        A crawl pauses before a disk is full, but a restore would take the last byte from the database in use.
+        """
+        needed = self.repository.size_restored(plan.backup, plan.chain, plan.log)
+        if files:
+            needed += sum(size for _, _, size in self._missing(folder / ARCHIVE))
+        free = shutil.disk_usage(existing_folder(folder)).free
+        if free < needed + self.spare:
+            spare = f", and {in_bytes(self.spare)} must stay free (disk.min_free)" if self.spare else ""
+            raise Refused(
+                f"The disk of {folder} has {in_bytes(free)} free, but restoring {plan.backup.name} takes about {in_bytes(needed)}{spare}: "
+                f"free some space, or name a folder on another disk ({option})."
+            )
+
+    def _missing(self, archive: Path) -> Iterator[tuple[Path, Path, int]]:
+        """The segments of the backups that an archive does not have, or not as far: source, target and the bytes that are missing."""
+        for segment in sorted((self.repository.folder / ARCHIVE).glob("*/*")):
+            copy = archive / segment.parent.name / segment.name
+            have, end = copy.stat().st_size if copy.exists() else 0, segment.stat().st_size
+            if have < end:
+                yield segment, copy, end - have
 
     def problems(self, plan: Plan) -> list[str]:
         """Compare the files of the backups that are needed with their manifests; returns what is wrong."""
@@ -128,6 +171,7 @@ class Restorer:
         """
         begun = time.monotonic()
         self._check_idle(data)
+        self.check_room(plan, data, files=True, option="--into")
         if wrong := self.problems(plan):
             raise StoreError(f"Backup {plan.backup.name} is damaged, and nothing was restored: {'; '.join(wrong[:3])}.")
         if embedded.state(data) is embedded.State.RUNS:
@@ -232,15 +276,13 @@ class Restorer:
 
     def copy_files(self, plan: Plan, data: Path) -> int:
         """Copy segments and images that a data folder does not have; returns their bytes. Longer segments stay as they are."""
-        source, target, size = self.repository.folder / ARCHIVE, data / ARCHIVE, 0
-        for segment in sorted(source.glob("*/*")):
-            copy = target / segment.parent.name / segment.name
-            have, end = copy.stat().st_size if copy.exists() else 0, segment.stat().st_size
-            if have < end:
-                private.make_folder(target)
-                private.make_folder(copy.parent)
-                size += append(segment, copy, have, end)
-                self.watch("Copying the archive", size)
+        target, size = data / ARCHIVE, 0
+        for segment, copy, missing in self._missing(target):
+            private.make_folder(target)
+            private.make_folder(copy.parent)
+            end = segment.stat().st_size
+            size += append(segment, copy, end - missing, end)
+            self.watch("Copying the archive", size)
         if plan.backup.images == "copied":
             copies, last = self.repository.image_store(), ""
             while found := copies.list(last):
@@ -255,9 +297,10 @@ class Restorer:
     def scratch(self, plan: Plan, folder: Path) -> Iterator[tuple[Path, Recovered]]:
         """A restored store in a new folder in `folder`, which is gone afterwards; its archive is the backup's, and is not copied."""
         physical.remove_stale(folder, SCRATCH)
+        self.check_room(plan, folder, files=False, option="--scratch")
         data = folder / f"{SCRATCH}-{plan.backup.name}-{int(time.time())}"
         try:
-            with physical.replacing(data, self.say) as here, self.recovered(plan, here, "backup verify") as recovered:
+            with physical.replacing(data, silent_say) as here, self.recovered(plan, here, "backup verify") as recovered:
                 yield here.data / physical.WORK_FOLDER, recovered
         finally:
             physical.remove(data)
@@ -287,7 +330,7 @@ class Restorer:
         log = plan.log
         wal = [] if log is None else self.repository.wal(log, plan.backup.start)
         chain = [self.repository.path(one) / DATABASE for one in plan.chain]
-        work = physical.prepare(here, chain, wal, self.say, lambda: self.watch("Joining the backups", 0))
+        work = physical.prepare(here, chain, wal, silent_say, lambda: self.watch("Joining the backups", 0))
         target: dict[str, str] = {}
         if log is None:
             target = {"recovery_target": "immediate"}
@@ -295,15 +338,15 @@ class Restorer:
             target = {"recovery_target_time": plan.to.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f+00")}
         self.watch("Replaying the log", 0)
         try:
-            return physical.recover(work, target, self.extra, self.say)
+            return physical.recover(work, target, self.extra, silent_say)
         except TargetNotReached:
-            return physical.recover(work, {}, self.extra, self.say)  # nothing happened after that second
+            return physical.recover(work, {}, self.extra, silent_say)  # nothing happened after that second
 
     def _load_dump(self, plan: Plan, here: ServerLayout) -> Server:
         work = here.data / physical.WORK_FOLDER
         physical.discard_work(here)
-        layout.make_data(work, self.say)
-        server = embedded.ensure_running(work, self.say, self.extra)
+        layout.make_data(work, silent_say)
+        server = embedded.ensure_running(work, silent_say, self.extra)
         load_dump(self.repository.path(plan.backup) / DUMP, Database(server.url()), self.watch)
         return server
 
@@ -343,9 +386,9 @@ def load_dump(dump: Path, database: Database, watch: Watch = silent) -> None:
         except BaseException:
             running.kill()
             raise
-        said = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
+        output = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
     if running.returncode:
-        problem = next((line for line in said.splitlines() if "error:" in line), said.strip())
+        problem = next((line for line in output.splitlines() if "error:" in line), output.strip())
         raise StoreError(f"The dump could not be loaded: {problem}")
     with database.session() as connection:
         queries.analyze(connection)

@@ -4,7 +4,6 @@ The rule: the row of a backup is there before anything is copied, so that no fil
 its name only when all of it is on disk. One process makes or deletes backups at a time; it may be killed at any moment.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -13,12 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from errno import ENOSPC
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.archive.image_store import FolderImageStore, ImageStore, sha256_of
 from holdfast.backups import queries
+from holdfast.backups.own_dumps import OwnDumps
 from holdfast.backups.records import Backup, BackupReport, Check, Drill, Verified
 from holdfast.backups.repository import (
     ARCHIVE,
@@ -28,12 +29,15 @@ from holdfast.backups.repository import (
     Repository,
     StoredBackup,
     listing,
+    locate,
     name_at,
     open_repository,
+    sha256_of_file,
     size_of,
     sync,
     write_json,
 )
+from holdfast.backups.stall_watch import PROGRAM_STALLED_AFTER, StallWatch
 from holdfast.db import audit, embedded, generation, migrate
 from holdfast.db.connection import Connection, Database, libpq_environment
 from holdfast.db.embedded import binaries, physical
@@ -42,6 +46,7 @@ from holdfast.db.embedded.process import Server
 from holdfast.errors import ArchiveDamaged, BackupsUnavailable, HoldfastError, NotFound, Refused, StoreError, UsageError
 from holdfast.settings import Backup as BackupSettings
 from holdfast.settings import Settings
+from holdfast.telemetry.disk_space import existing_folder, in_bytes
 
 if TYPE_CHECKING:
     from holdfast.backups.restore import Plan, Restorer
@@ -50,9 +55,15 @@ RETRY_AFTER: Final = timedelta(hours=1)
 """The time from a daily backup that failed to the next attempt."""
 RETRY_WANTED_AFTER: Final = timedelta(minutes=5)
 """The same while no backup is there that the log can continue: until then no second can be restored."""
-_CHUNK: Final = 1 << 20
+_COPYING: Final = "Copying the database"
+_DUMPING: Final = "Dumping the database"
+_BY_PROGRAMS: Final = frozenset({_COPYING, _DUMPING})
+"""Steps that a program of PostgreSQL does. It syncs at its end, and its bytes do not grow meanwhile."""
 _SPARE: Final = 1.1
 """Free space that a full backup needs, relative to the database."""
+_MORE_ROOM: Final = "free some space, or set backup.folder to a folder on another disk."
+_OF_EVERY_COPY: Final = 40 << 20
+"""Bytes that each copy has besides: the databases that a server is made with, and 16 MB of its log."""
 
 Watch = Callable[[str, int], None]
 """Gets what is being done, and the bytes so far."""
@@ -104,7 +115,7 @@ class BackupService:
             found = queries.listing(connection)
             following = queries.following(connection)
         one = self.settings
-        return BackupReport(found, following, one.daily, one.daily_at, one.keep, str(self.folder))
+        return BackupReport(found, following, one.daily, one.daily_at, one.keep, str(self.folder.absolute()))
 
     # Make
 
@@ -128,9 +139,12 @@ class BackupService:
         """
         server = self.server()
         as_dump = dump or server is None
-        with queries.lock(self.database) as connection:
+        stalls = _StallRecord(self)
+        with queries.lock(self.database) as connection, stalls.watch() as stall:
             queries.fail_killed(connection)
+            watch = _touching(watch, stall)
             try:
+                stall.touch(PROGRAM_STALLED_AFTER)  # what a killed backup left is deleted
                 repository = self.repository()
                 if anew:
                     self._forget_missing(connection, repository)
@@ -147,12 +161,16 @@ class BackupService:
                 place = str(self.folder / name_at(queries.now(connection), kind))
                 number, _ = queries.begin(connection, kind=kind, place=place, parent=None)
                 raise self._failed(connection, number, problem) from problem
+            stall.touch()
             place = str(repository.folder / name)
             parent_place = None if parent is None else str(repository.path(parent))
             number, started = queries.begin(connection, kind=kind, place=place, parent=parent_place)
+            stalls.number = number
             try:
                 new = repository.begin(name)
-                made = self._fill(connection, repository, new, name, started, server, parent, with_keys, watch, as_dump)
+                made = self._fill(
+                    connection, repository, new, name, started, server, parent, with_keys, watch, as_dump, stall
+                )
             except BaseException as problem:
                 shutil.rmtree(repository.unfinished(name), ignore_errors=True)
                 failed = self._failed(connection, number, problem)
@@ -160,6 +178,7 @@ class BackupService:
                     raise
                 raise failed from problem
             queries.complete(connection, number, ended=made.ended_at, size=made.bytes)
+            self._record_own(repository)
             details = {"kind": kind, "place": place, "bytes": made.bytes}
             with connection.transaction():
                 audit.write(connection, actor=actor, action="make", kind="backup", object_id=name, details=details)
@@ -170,29 +189,42 @@ class BackupService:
     def _failed(self, connection: Connection, number: int, problem: BaseException) -> BaseException:
         """Record why a backup failed; returns the error to raise."""
         if isinstance(problem, OSError):
-            problem = BackupsUnavailable(f"The backup in {self.folder} failed: {problem.strerror or problem}.")
+            advice = f" {_MORE_ROOM.capitalize()}" if problem.errno == ENOSPC else ""
+            problem = BackupsUnavailable(f"The backup in {self.folder} failed: {problem.strerror or problem}.{advice}")
+        elif isinstance(problem, StoreError) and os.strerror(ENOSPC) in str(problem):  # a program of PostgreSQL
+            free = in_bytes(shutil.disk_usage(existing_folder(self.folder)).free)
+            problem = BackupsUnavailable(
+                f"The backup in {self.folder} failed: {os.strerror(ENOSPC)}, and {free} are free without it. {_MORE_ROOM.capitalize()}"
+            )
         reason = str(problem) if isinstance(problem, HoldfastError) else f"{type(problem).__name__}: {problem}"
         with suppress(HoldfastError):
             queries.fail(connection, number, reason or "It was interrupted.")
         return problem
 
     def check_there(self, connection: Connection, repository: Repository) -> None:
-        """Raise BackupsUnavailable if the store knows backups in the folder, and the folder has none of them: its disk is not mounted, and
-        what was written now would lie on another one.
-
-        Machines of a shared server may have folders of the same name, so theirs are not compared.
-        """
-        if self.shared:
-            return
-        known = queries.complete_in(connection, str(repository.folder))
+        """Raise BackupsUnavailable if backups in the folder are known, and the folder has none of them: its disk is not mounted, and what
+        was written now would lie on another one."""
+        known = self._known(connection, repository)
         if known and not any(os.path.lexists(place) for place in known):
             raise BackupsUnavailable(away_sentence(repository.folder))
 
+    def _known(self, connection: Connection, repository: Repository) -> list[str]:
+        """The places of backups that the folder should have: as the store knows or, for a shared server, as this machine does, since
+        others may have folders of the same name."""
+        if self.shared:
+            return [str(repository.folder / name) for name in OwnDumps(self.data).names(repository.folder)]
+        return queries.complete_in(connection, str(repository.folder))
+
     def _forget_missing(self, connection: Connection, repository: Repository) -> None:
-        """Record as deleted what the store knows and the folder does not have."""
-        for place in queries.complete_in(connection, str(repository.folder)):
+        """Record as deleted what is known and the folder does not have."""
+        for place in self._known(connection, repository):
             if not os.path.lexists(place):
                 queries.mark_deleted(connection, place)
+
+    def _record_own(self, repository: Repository) -> None:
+        """Let this machine remember what it has in the folder, if the server is shared."""
+        if self.shared:
+            OwnDumps(self.data).record(repository.folder, [one.name for one in repository.backups()])
 
     def _parent(self, connection: Connection, repository: Repository, server: Server | None) -> StoredBackup:
         """The backup that an incremental one can begin at. Raises Refused."""
@@ -223,15 +255,18 @@ class BackupService:
         with_keys: bool,
         watch: Watch,
         as_dump: bool,
+        stall: StallWatch,
     ) -> StoredBackup:
+        stall.rest()  # the database may take long to count
         files = list(listing(self.archive))
         if isinstance(self.images, FolderImageStore):
             files += (f"images/{key}" for rows in queries.images(connection) for _, key in rows)
         before = queries.counts(connection)
         now = generation.current(connection)
+        stall.touch()
         system, timeline, start = "", 0, 0
         if as_dump or server is None:
-            self._dump(new, watch)
+            self._dump(new, watch, stall)
         else:
             with queries.admin(server) as admin:
                 cluster = queries.cluster(admin)
@@ -240,12 +275,13 @@ class BackupService:
             base = None if parent is None else repository.path(parent) / DATABASE
             self._check_space(connection, new, parent)
             target = new / DATABASE
-            physical.base_backup(
-                server, target, parent=base, watch=lambda: watch("Copying the database", size_of(target))
-            )
+            physical.base_backup(server, target, parent=base, watch=lambda: watch(_COPYING, size_of(target)))
+            stall.touch()
             start = repository.start_of(target)
+        stall.rest()
         ended = queries.now(connection)
         after = queries.counts(connection)
+        stall.touch()
         size = size_of(new)
         # After the database: so all bytes are there that its rows name.
         FileCopier(self.archive, repository).copy(lambda done: watch("Copying the archive", done))
@@ -279,12 +315,11 @@ class BackupService:
         needed, free = self._needed(connection), shutil.disk_usage(new).free
         if free < needed:
             raise Refused(
-                f"The disk of {new.parent} has {free >> 20:,} MB free, and a full backup takes about {needed >> 20:,} MB: free some "
-                "space, or set backup.folder to a folder on another disk."
+                f"The disk of {new.parent} has {in_bytes(free)} free, and a full backup takes about {in_bytes(needed)}: {_MORE_ROOM}"
             )
 
     def _needed(self, connection: Connection) -> int:
-        return int(queries.database_size(connection) * _SPARE)
+        return int(queries.database_size(connection) * _SPARE) + _OF_EVERY_COPY
 
     def _copy_images(self, connection: Connection, repository: Repository, watch: Watch) -> str:
         """Copy the files of images that are not there yet; returns where they are."""
@@ -292,11 +327,12 @@ class BackupService:
             return self.images.place
         target, size = repository.image_store(), 0
         for rows in queries.images(connection):
-            size += copy_images(self.images, target, [key for _, key in rows])
+            before = size
+            size += copy_images(self.images, target, [key for _, key in rows], partial(watch, "Copying images", before))
             watch("Copying images", size)
         return "copied"
 
-    def _dump(self, new: Path, watch: Watch) -> None:
+    def _dump(self, new: Path, watch: Watch, stall: StallWatch) -> None:
         """Dump the database by pg_dump. An open snapshot for as long as it takes makes claims slower."""
         found = shutil.which("pg_dump") if self.server() is None else None
         bundled = binaries.wheel().bin / "pg_dump"
@@ -310,42 +346,65 @@ class BackupService:
                 try:
                     while running.poll() is None:
                         time.sleep(0.1)
-                        watch("Dumping the database", target.stat().st_size if target.exists() else 0)
+                        watch(_DUMPING, target.stat().st_size if target.exists() else 0)
                 except BaseException:
                     running.kill()
                     raise
-                said = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
+                output = running.stderr.read().decode(errors="replace") if running.stderr is not None else ""
             if running.returncode == 0:
                 target.chmod(0o600)
+                stall.touch(PROGRAM_STALLED_AFTER)  # it may have much to sync
                 sync(target)
-                with target.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                digest, _ = sha256_of_file(target, partial(watch, "Checking the dump"))
                 write_json(new / "dump.json", {"sha256": digest})
                 return
-            problem = next((line for line in said.splitlines() if "error:" in line), said.strip())
-        raise StoreError(
-            f"pg_dump failed: {problem} It refuses servers that are newer than itself: install the pg_dump of the server's version."
-        )
+            problem = next((line for line in output.splitlines() if "error:" in line), output.strip())
+        advice = ""
+        if "version mismatch" in output:
+            advice = " It refuses servers that are newer than itself: install the pg_dump of the server's version."
+        raise StoreError(f"pg_dump failed: {problem}{advice}")
 
     # Delete
 
     def delete(self, name: str, *, actor: str, dependents: bool = False) -> list[str]:
-        """Delete a backup and, if asked, those that hang on it; returns their names. Raises NotFound, Refused if some hang on it."""
+        """Delete a backup and, if asked, those that cannot be restored without it; returns their names. One that is not on the disk any
+        more is forgotten. Raises NotFound, Refused if others need it.
+        """
         with queries.lock(self.database) as connection, _reporting(f"Nothing more was deleted in {self.folder}"):
-            repository = self.repository()
+            repository, name = locate(name, self.repository())
+            if self._forget_gone(connection, name, actor):
+                return [name]
             backup = repository.find(name)
-            hanging = repository.dependents(backup)
-            if hanging and not dependents:
-                names = ", ".join(one.name for one in hanging)
+            needing = repository.dependents(backup)
+            if needing and not dependents:
+                names = ", ".join(one.name for one in needing)
                 raise Refused(f"{names} cannot be restored without {backup.name}: --dependents deletes them, too.")
-            gone = [*reversed(hanging), backup]
+            gone = [*reversed(needing), backup]
             for one in gone:
                 self._delete_one(connection, repository, one, actor)
             self._prune(repository)
             return [one.name for one in gone]
 
+    def _forget_gone(self, connection: Connection, name: str, actor: str) -> bool:
+        """Mark a backup as deleted that is not on the disk any more, as after a change of `backup.folder`; returns whether it was one.
+
+        Files that it names would stay for ever. Not for a shared server, where another machine may have it. Raises BackupsUnavailable if
+        the disk of the present folder is not mounted.
+        """
+        known = [one for one in queries.listing(connection) if one.name == name and one.state == "complete"]
+        gone = [one for one in known if not os.path.lexists(one.place)]
+        if self.shared or not gone or len(gone) < len(known):
+            return False
+        self.check_there(connection, self.repository())
+        with connection.transaction():
+            for one in gone:
+                queries.mark_deleted(connection, one.place)
+                audit.write(connection, actor=actor, action="delete", kind="backup", object_id=one.name)
+        return True
+
     def _delete_one(self, connection: Connection, repository: Repository, backup: StoredBackup, actor: str) -> None:
         repository.delete(backup)
+        self._record_own(repository)
         with connection.transaction():
             queries.mark_deleted(connection, str(repository.path(backup)))
             audit.write(connection, actor=actor, action="delete", kind="backup", object_id=backup.name)
@@ -389,12 +448,12 @@ class BackupService:
                 queries.mark_verified(connection, [str(repository.path(one)) for one in plan.chain])
         return Verified(plan.backup.name, not faults, last, checks, faults, time.monotonic() - begun)
 
-    def drill(self, restorer: "Restorer", plan: "Plan", scratch: Path, tell: Callable[[Check], None]) -> Drill:
-        """Run the recovery testing checklist; `tell` gets each line when it is checked."""
+    def drill(self, restorer: "Restorer", plan: "Plan", scratch: Path, on_check: Callable[[Check], None]) -> Drill:
+        """Run the recovery testing checklist; `on_check` gets each line when it is checked."""
         from holdfast.backups import drill
 
         has_key = self.key_is_set or (self.data / "secret.key").exists()
-        done = drill.run(restorer, plan, scratch, self.images, tell, has_key=has_key)
+        done = drill.run(restorer, plan, scratch, self.images, on_check, has_key=has_key)
         if done.ok:
             with self.database.session() as connection:
                 queries.mark_verified(connection, [str(restorer.repository.path(one)) for one in plan.chain])
@@ -418,14 +477,19 @@ class BackupService:
             return False
         if last is None or last < last_time_of(self.settings.daily_at, now):
             return True
-        with suppress(OSError):  # `make` says what is wrong with the folder
-            return wanted and shutil.disk_usage(self.folder).free >= needed
-        return wanted
+        if not wanted:
+            return False
+        with suppress(OSError), _StallRecord(self).watch() as stall:  # `make` says what is wrong with the folder
+            stall.touch()
+            return shutil.disk_usage(self.folder).free >= needed
+        return True
 
     def make_daily(self, watch: Watch = silent) -> Backup:
         """Make the daily backup: incremental, and every so often a full one."""
         found: list[StoredBackup] = []
-        with suppress(OSError, UsageError):  # `make` says what is wrong with the folder
+        # `make` says what is wrong with the folder.
+        with suppress(OSError, UsageError), _StallRecord(self).watch() as stall:
+            stall.touch()
             found = [one for one in self.repository().backups() if one.kind != "dump"]
         since_full = 0
         for one in reversed(found):
@@ -438,11 +502,14 @@ class BackupService:
         return self.make(actor="schedule", watch=watch)
 
 
-def copy_images(source: FolderImageStore, target: FolderImageStore, keys: list[str]) -> int:
+def copy_images(
+    source: FolderImageStore, target: FolderImageStore, keys: list[str], touch: Callable[[], None] = lambda: None
+) -> int:
     """Copy files of images that `target` does not have; returns their bytes. Files that are gone or damaged are left out: `verify` names
-    them."""
+    them. `touch` is called with each."""
     size = 0
     for key in keys:
+        touch()
         if not target.exists(key):
             with suppress(NotFound, ArchiveDamaged):
                 body = source.get(key)
@@ -457,6 +524,60 @@ def away_sentence(folder: Path) -> str:
         f"The folder of backups, {folder} (backup.folder), has none of the backups that the store knows there: mount its disk. If they are "
         "gone for good, `holdfast backup --anew` begins anew."
     )
+
+
+def stalled_sentence(folder: Path, seconds: float) -> str:
+    """What a person reads while a call on the folder of backups does not return, without its end."""
+    return (
+        f"The folder of backups, {folder} (backup.folder), has not answered for {seconds:.0f} s: look at its disk or, if it is on another "
+        "machine, at the network. It goes on by itself"
+    )
+
+
+class _StallRecord:
+    """Records in the row of a backup that it makes no progress."""
+
+    def __init__(self, service: BackupService) -> None:
+        self._service = service
+        self.number: int | None = None
+        """The row of the backup; None: it has none yet."""
+        self._recorded = False
+
+    def watch(self) -> StallWatch:
+        return StallWatch(self._begin, self._end)
+
+    def _begin(self, seconds: float) -> None:
+        sentence = f"{stalled_sentence(self._service.folder, seconds)}."
+        with self._service.database.session() as connection:
+            if self.number is not None:
+                queries.record_stalled(connection, self.number, sentence)
+            elif not self._recorded:  # it hangs before it has a row: this one says so until another backup is complete
+                kind = "dump" if self._service.shared else "full"
+                place = str(self._service.folder / name_at(queries.now(connection), kind))
+                number, _ = queries.begin(connection, kind=kind, place=place, parent=None)
+                queries.fail(connection, number, sentence)
+        self._recorded = True
+
+    def _end(self) -> None:
+        if self.number is not None:
+            with self._service.database.session() as connection:
+                queries.record_stalled(connection, self.number, None)
+
+
+def _touching(watch: Watch, stall: StallWatch) -> Watch:
+    """`watch`, and each call of it is a sign of progress; from a program of PostgreSQL only more bytes are one."""
+    before = ("", 0)
+
+    def touching(what: str, done: int) -> None:
+        nonlocal before
+        if what not in _BY_PROGRAMS:
+            stall.touch()
+        elif (what, done) != before:
+            stall.touch(PROGRAM_STALLED_AFTER)
+        before = (what, done)
+        watch(what, done)
+
+    return touching
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """`holdfast db move`: move the store to another database."""
 
+import re
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,8 @@ from holdfast.workers.cli import DryRun, Yes
 
 _NO_DESTINATION = Destination(lambda: Database(""), "", "")
 _URL = ("postgresql://", "postgres://")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""How a URL begins, also one with a slash too few, which would be a strange name for a folder."""
 
 
 def register(app: typer.Typer) -> None:
@@ -88,7 +91,7 @@ def move(
     if plan is not None:
         _print_plan(plan, as_json)
     else:
-        _print_result(result, as_json, context.settings)
+        _print_result(result, as_json, context.settings, destination)
 
 
 def _destination(to: str, context: CommandContext) -> Destination:
@@ -99,10 +102,12 @@ def _destination(to: str, context: CommandContext) -> Destination:
             raise Refused(f"The store is in the bundled server of {settings.data} already; --to names another place.")
         return _bundled(settings, settings.data, "unset HOLDFAST_DATABASE_URL", files=False)
     if text.startswith(_URL):
-        database = factories.database_at(settings, text)
+        database = replace(factories.database_at(settings, text), setting="--to")
         advice = "set HOLDFAST_DATABASE_URL to the address of that database"
         return Destination(lambda: database, redact(text), advice)
-    if "://" in text or ("/" not in text and not text.startswith((".", "~"))):  # not repeated: it may hold a password
+    if _SCHEME.match(text) or (
+        "/" not in text and not text.startswith((".", "~"))
+    ):  # not repeated: it may hold a password
         raise UsageError(
             "What --to says is neither a URL (postgresql://…) nor `embedded` nor a folder (./NAME would be one)."
         )
@@ -164,7 +169,7 @@ def _print_plan(plan: MovePlan, as_json: bool) -> None:
     output.print_line("Nothing was changed.")
 
 
-def _print_result(result: MoveResult, as_json: bool, settings: Settings) -> None:
+def _print_result(result: MoveResult, as_json: bool, settings: Settings, destination: Destination) -> None:
     if as_json:
         output.print_json(asdict(result))
         return
@@ -177,6 +182,11 @@ def _print_result(result: MoveResult, as_json: bool, settings: Settings) -> None
     output.print_line(
         f"On every machine: stop what still runs, {output.safe(result.advice)}, and start the workers again."
     )
+    backups = settings.data / "backups"
+    if destination.data is not None and backups.is_dir():
+        output.print_line(
+            f"Backups of the old store stay in {output.safe(backups)}: `holdfast restore` takes their path."
+        )
     if settings.database_url is None:
         output.print_line(
             f"The old server of {settings.data} refuses writes and says where the store is; "
@@ -184,7 +194,8 @@ def _print_result(result: MoveResult, as_json: bool, settings: Settings) -> None
         )
     else:
         place = settings.origin("database_url").place
-        output.print_line(f"HOLDFAST_DATABASE_URL still names the old database here ({output.safe(place)}).")
+        where = "" if place == "HOLDFAST_DATABASE_URL" else f" ({output.safe(place)})"
+        output.print_line(f"HOLDFAST_DATABASE_URL still names the old database here{where}.")
 
 
 def _duration(seconds: float) -> str:

@@ -55,6 +55,11 @@ def format_time(moment: datetime | None) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M") if moment else "-"
 
 
+def format_second(moment: datetime | None) -> str:
+    """The time in UTC to the second; - for None."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if moment else "-"
+
+
 def pluralize(number: int, thing: str) -> str:
     """`1 claim`, `2,000 claims`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -24,7 +24,7 @@ _CAUSES: Final = {
     ProblemKind.DATABASE: "the database cannot be written",
 }
 _BACKUPS: Final = {
-    "backup": "The last backup failed.",
+    "backup": "The last backup failed, or makes no progress.",
     "log": "The log between backups is not copied, or was given up.",
 }
 NO_ANSWER: Final = [Part("database", works=False, cause="It does not answer in time."), _UNKNOWN]

@@ -15,8 +15,9 @@ from typing import Final
 from holdfast import private
 from holdfast.errors import HoldfastError
 
-_LEFT: Final = ("postgres", "logs", "search")
-"""The database, which is copied as rows; logs; the search index, which a new generation builds anew."""
+_LEFT: Final = ("postgres", "logs", "search", "backups")
+"""The database, which is copied as rows; logs; the search index, which a new generation builds anew; backups, which are of the old
+server: no backup of the new one can begin at them."""
 _OPEN: Final = ".open"
 """The end of the names of files of segments that are being written."""
 _PART: Final = ".moving"

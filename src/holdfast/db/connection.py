@@ -50,6 +50,8 @@ class Database:
     application: str = "holdfast"
     guard: Guard | None = None
     """Checks each new connection."""
+    setting: str = "HOLDFAST_DATABASE_URL"
+    """What the URL was read from, for messages."""
 
     def __repr__(self) -> str:
         return f"Database({self.address!r})"
@@ -101,7 +103,7 @@ class Database:
                 ) from problem
             raise StoreUnavailable(
                 f"The database at {self.address} does not answer: {first_line(problem)}. "
-                "Check that it runs and that HOLDFAST_DATABASE_URL is right.",
+                f"Check that it runs and that {self.setting} is right.",
             ) from problem
         except psycopg.Error as problem:
             raise StoreError(f"{self.address} is not a usable database address: {first_line(problem)}.") from problem

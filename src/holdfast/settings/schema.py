@@ -323,13 +323,13 @@ class Backup(Group):
         default=7,
         ge=1,
         le=1000,
-        description="How many backups are kept at least; older ones are deleted when nothing hangs on them any more.",
+        description="How many backups are kept at least; older ones are deleted when no kept one needs them.",
     )
     full_every: Count = Field(
         default=7,
         ge=1,
         le=100,
-        description="One of this many daily backups is full, the others are incremental.",
+        description="Every Nth daily backup is a full one; the others are incremental.",
     )
     wal_limit: Count = Field(
         default=8_000_000_000,

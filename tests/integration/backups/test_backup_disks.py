@@ -20,6 +20,7 @@ from holdfast.alerts.rules import Rules
 from holdfast.backups import queries
 from holdfast.backups.records import Following
 from holdfast.backups.repository import LATEST
+from holdfast.backups.service import BackupService
 from holdfast.control import health
 from holdfast.errors import BackupsUnavailable, HoldfastError
 from holdfast.model.auth import Role
@@ -240,6 +241,21 @@ def test_a_folder_that_is_gone_for_good_begins_anew(made: Bundled, disk: SmallDi
     disk.bring_back()
 
 
+def test_a_disk_too_small_for_a_backup_is_named_with_the_setting(made: Bundled, disk: SmallDisk) -> None:
+    disk.fill(leave=20_000_000)
+    early = made.run("backup")
+    assert early.code == 5
+    assert f"The disk of {disk.folder} has" in early.err
+    assert "free, and a full backup takes about" in early.err
+    assert early.err.rstrip().endswith("free some space, or set backup.folder to a folder on another disk.")
+    with pytest.MonkeyPatch.context() as patch:  # what is written meanwhile may take the room
+        patch.setattr(BackupService, "_needed", lambda *_: 0)
+        with pytest.raises(BackupsUnavailable, match=r"No space left on device, and .* MB are free without it") as late:
+            made.service.make(actor="test")
+    assert str(late.value).endswith("Free some space, or set backup.folder to a folder on another disk.")
+    assert not list(disk.folder.glob("*.new"))
+
+
 def site() -> Pages:
     pages = Pages()
     pages.answers["/"] = html(*(f"/p{page}" for page in range(PAGES)))
@@ -251,4 +267,4 @@ def test_the_health_check_knows_a_backup_that_failed(made: Bundled) -> None:
     with made.connection() as connection:
         connection.execute("INSERT INTO backups (kind, place, generation, state) VALUES ('full', '/x', 1, 'failed')")
     (part,) = [one for one in health.look(made.database) if one.name == "backups"]
-    assert (part.works, part.cause) == (False, "The last backup failed.")
+    assert (part.works, part.cause) == (False, "The last backup failed, or makes no progress.")

@@ -310,7 +310,7 @@ def test_one_backup_at_a_time_and_a_killed_one_leaves_nothing(fresh: Bundled) ->
 def test_a_backup_that_cannot_be_written_says_why(fresh: Bundled) -> None:
     with pytest.raises(Refused, match="There is no full backup yet"):
         fresh.service.make(incremental=True, actor="test")
-    with pytest.raises(NotFound, match="there is none"):
+    with pytest.raises(NotFound, match="`holdfast backup` makes one"):
         fresh.restorer.plan(LATEST)
 
 

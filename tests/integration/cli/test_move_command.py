@@ -36,10 +36,18 @@ def test_a_move_is_planned_asked_for_and_done(
     monkeypatch.setenv("NEW_STORE", place.url)
     to = ("--to", "env:NEW_STORE")
     assert cli("db", "move").refused(2).startswith("Say where to: --to postgresql://")
-    for bad in ("nowhere", f"mysql://me:{CANARY}@db.example/x", f"host=db.example password={CANARY}"):
+    for bad in (
+        "nowhere",
+        f"mysql://me:{CANARY}@db.example/x",
+        f"postgresql:/me:{CANARY}@db.example/x",
+        f"host=db.example password={CANARY}",
+    ):
         sentence = cli("db", "move", "--to", bad).refused(2)
         assert sentence.startswith("What --to says is neither a URL")
         assert CANARY not in sentence
+    wrong = cli("db", "move", "--to", f"postgresql://me:{CANARY}@127.0.0.1:1/x").refused(3)
+    assert wrong.endswith("Check that it runs and that --to is right.")
+    assert CANARY not in wrong
     assert cli("db", "move", "--abandon").refused(5) == "This store does not move, so there is nothing to take back."
     plan = cli("db", "move", *to, "--dry-run")
     assert plan.code == 0, plan
@@ -115,7 +123,7 @@ def test_to_the_bundled_server_and_to_another_folder_with_its_files(
             "archive/w1/2.warc.gz.open": b"3",
             "secret.key": b"k",
         }
-        for name, content in {**files, "logs/crawl.log": b"-", "search/x": b"-"}.items():
+        for name, content in {**files, "logs/crawl.log": b"-", "search/x": b"-", "backups/x/backup.json": b"-"}.items():
             (data / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             (data / name).write_bytes(content)
         moved = cli("db", "move", "--to", str(other), stdin="y\n")
@@ -127,6 +135,8 @@ def test_to_the_bundled_server_and_to_another_folder_with_its_files(
             assert stat.S_IMODE((other / name).stat().st_mode) == 0o600
         assert not (other / "logs").exists()
         assert not (other / "search").exists()
+        assert not (other / "backups").exists(), "they are of the old server"
+        assert f"Backups of the old store stay in {data / 'backups'}" in " ".join(moved.out.split())
         assert f"say --data {other}" in cli("seeds", "add", "e.example").refused(5)
         monkeypatch.setenv("HOLDFAST_DATA", str(other))
         assert cli("seeds", "add", "e.example").code == 0

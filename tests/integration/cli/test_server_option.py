@@ -383,7 +383,7 @@ def test_what_a_server_says_of_its_store(both: Both, database: Database, store: 
 def test_stats_and_alerts(both: Both, database: Database, store: Store, connection: psycopg.Connection) -> None:
     crawl_a_little(database, store)
     with connection.transaction():
-        settle(connection, [alerts.Finding("backlog", "", 1.5)], kinds=["backlog"], tell=None)
+        settle(connection, [alerts.Finding("backlog", "", 1.5)], kinds=["backlog"], webhook_url=None)
     moving = ("at", "seconds", "pages_per_second", "requests_per_second", "errors_per_second", "bytes_per_second")
     found = both.same("stats", "--since", "2h", "--step", "hour", but=moving)
     assert sum(point["pages"] for point in found["points"]) == found["now"]["pages_total"] == 3

@@ -53,8 +53,8 @@ def test_what_is_wrong(cli: Cli, connection: psycopg.Connection) -> None:
     assert cli("alerts", "--all").err == "There are no alerts.\n"
     found = [Finding("worker_silent", "w\x1b1", 180.0, {"host": "h1", "domains": 2}), Finding("backlog", "", 0.1234)]
     with connection.transaction():
-        queries.settle(connection, found, kinds=["worker_silent", "backlog"], tell=None)
-        queries.settle(connection, found[:1], kinds=["worker_silent", "backlog"], tell=None)
+        queries.settle(connection, found, kinds=["worker_silent", "backlog"], webhook_url=None)
+        queries.settle(connection, found[:1], kinds=["worker_silent", "backlog"], webhook_url=None)
     answer = cli("alerts")
     assert (answer.code, answer.err) == (0, "")
     assert re.search(r"1  worker_silent  w\\x1b1  firing +180  \d{4}-\d\d-\d\d \d\d:\d\d  -$", answer.out, re.MULTILINE)
@@ -72,7 +72,7 @@ def test_what_is_wrong(cli: Cli, connection: psycopg.Connection) -> None:
 
 def test_an_alert_is_acknowledged(cli: Cli, connection: psycopg.Connection) -> None:
     with connection.transaction():
-        queries.settle(connection, [Finding("backlog", "", 0.2)], kinds=["backlog"], tell=None)
+        queries.settle(connection, [Finding("backlog", "", 0.2)], kinds=["backlog"], webhook_url=None)
     answer = cli("alerts", "acknowledge", "1")
     assert (answer.code, answer.err) == (0, "")
     assert re.fullmatch(r"Alert 1 is acknowledged by cli:\S+ since \d{4}-\d\d-\d\d \d\d:\d\d UTC\.\n", answer.out)

@@ -204,14 +204,14 @@ def test_what_operators_look_at(client: Client, database: Database, store: Store
         client.recent_errors(minutes=61)
     assert "crawled_pages" in {table.name for table in client.storage().tables}
     with store.connection.transaction():
-        alerts.settle(store.connection, [alerts.Finding("backlog", "", 0.2)], kinds=["backlog"], tell=None)
+        alerts.settle(store.connection, [alerts.Finding("backlog", "", 0.2)], kinds=["backlog"], webhook_url=None)
     (alert,) = client.alerts(active=True)
     known = client.acknowledge_alert(alert.id)
     assert (known.id, known.state, known.acknowledged_at is not None) == (alert.id, "firing", True)
     with store.connection.transaction():
-        alerts.settle(store.connection, [], kinds=["backlog"], tell=None)
-        alerts.settle(store.connection, [alerts.Finding("backlog", "", 0.2)], kinds=["backlog"], tell=None)
-        alerts.settle(store.connection, [], kinds=["backlog"], tell=None)
+        alerts.settle(store.connection, [], kinds=["backlog"], webhook_url=None)
+        alerts.settle(store.connection, [alerts.Finding("backlog", "", 0.2)], kinds=["backlog"], webhook_url=None)
+        alerts.settle(store.connection, [], kinds=["backlog"], webhook_url=None)
     with pytest.raises(holdfast.Refused, match="is resolved"):
         client.acknowledge_alert(next(iter(client.alerts())).id)
     store.seed("held.example")

@@ -31,7 +31,7 @@ from tests.support.factories import Store
 from tests.support.figures import log, within_a_minute
 
 HOOK = "https://alerts.example/in"
-RULES = Rules(tell=HOOK)
+RULES = Rules(webhook_url=HOOK)
 
 
 @pytest.fixture
@@ -224,7 +224,9 @@ def test_proxies_that_are_few_and_that_fail(
     assert (found[Kind.PROXIES_FAIL].subject, found[Kind.PROXIES_FAIL].value) == ("bad.example", 0.25)
     connection.execute("UPDATE domains SET proxy_use = NULL")
     assert look(connection) == (0, 2)
-    assert look(connection, Rules(usual=ProxyMode.POOL)) == (4, 0), "where the settings say that all use their pools"
+    assert look(connection, Rules(default_mode=ProxyMode.POOL)) == (4, 0), (
+        "where the settings say that all use their pools"
+    )
 
 
 def reports(connection: psycopg.Connection, name: str, *problems: WorkerProblem, host: str = "h1") -> None:
@@ -324,7 +326,7 @@ def test_work_that_no_background_does(
     """Raised by workers, resolved by the background that comes."""
 
     def check() -> bool:
-        return alerts.check_background(connection, tell=None, silence=timedelta(seconds=2))
+        return alerts.check_background(connection, webhook_url=None, silence=timedelta(seconds=2))
 
     wait_for(lambda: server_is_older(connection, 2), "the server to be two seconds old")
     no_background(connection, "-infinity")
@@ -359,7 +361,7 @@ def test_many_workers_that_look_raise_it_once(database: Database, connection: ps
         with database.connect() as mine:
             start.wait()
             for _ in range(5):
-                alerts.check_background(mine, tell=HOOK, silence=timedelta(seconds=2))
+                alerts.check_background(mine, webhook_url=HOOK, silence=timedelta(seconds=2))
 
     threads = [threading.Thread(target=check) for _ in range(4)]
     for thread in threads:
@@ -372,9 +374,9 @@ def test_many_workers_that_look_raise_it_once(database: Database, connection: ps
 
 def test_rules_are_as_the_settings_say() -> None:
     rules = Rules.of(Settings())
-    assert (rules.silence, rules.usual, rules.tell) == (SILENCE, ProxyMode.DIRECT, None)
+    assert (rules.silence, rules.default_mode, rules.webhook_url) == (SILENCE, ProxyMode.DIRECT, None)
     rare = Settings(worker=Worker(heartbeat=timedelta(minutes=1)), webhook=Webhook(alerts_url=HOOK))
-    assert (Rules.of(rare).silence, Rules.of(rare).tell) == (timedelta(minutes=4), HOOK)
+    assert (Rules.of(rare).silence, Rules.of(rare).webhook_url) == (timedelta(minutes=4), HOOK)
 
 
 @pytest.mark.parametrize(
@@ -497,7 +499,7 @@ def test_no_more_than_fifty_of_a_kind_are_firing(connection: psycopg.Connection)
     def settle(count: int) -> alerts.Changed:
         found = [Finding("worker_silent", f"w{number:03}", 1.0) for number in range(count)]
         with connection.transaction():
-            return alerts.settle(connection, found, kinds=["worker_silent"], tell=None)
+            return alerts.settle(connection, found, kinds=["worker_silent"], webhook_url=None)
 
     assert len(settle(40).raised) == 40
     assert len(settle(90).raised) == 10
@@ -511,8 +513,12 @@ def test_no_more_than_fifty_of_a_kind_are_firing(connection: psycopg.Connection)
 
 def test_alerts_are_listed_the_newest_first_in_pages(connection: psycopg.Connection, service: AlertService) -> None:
     with connection.transaction():
-        alerts.settle(connection, [Finding("backlog", str(n), n) for n in range(5)], kinds=["backlog"], tell=None)
-        alerts.settle(connection, [Finding("backlog", str(n), n) for n in range(2)], kinds=["backlog"], tell=None)
+        alerts.settle(
+            connection, [Finding("backlog", str(n), n) for n in range(5)], kinds=["backlog"], webhook_url=None
+        )
+        alerts.settle(
+            connection, [Finding("backlog", str(n), n) for n in range(2)], kinds=["backlog"], webhook_url=None
+        )
 
     def subjects(found: list[Alert]) -> list[str]:
         return [one.subject for one in found]
@@ -530,9 +536,9 @@ def test_alerts_are_listed_the_newest_first_in_pages(connection: psycopg.Connect
 def test_alerts_that_are_over_age_out(connection: psycopg.Connection, service: AlertService) -> None:
     with connection.transaction():
         alerts.settle(
-            connection, [Finding("backlog", s, 1) for s in ("old", "new", "on")], kinds=["backlog"], tell=None
+            connection, [Finding("backlog", s, 1) for s in ("old", "new", "on")], kinds=["backlog"], webhook_url=None
         )
-        alerts.settle(connection, [Finding("backlog", "on", 1)], kinds=["backlog"], tell=None)
+        alerts.settle(connection, [Finding("backlog", "on", 1)], kinds=["backlog"], webhook_url=None)
     connection.execute("UPDATE alerts SET resolved_at = now() - interval '91 days' WHERE subject = 'old'")
     connection.execute("UPDATE alerts SET since = now() - interval '91 days'")
     assert Maintenance().trim(connection) == 1
@@ -545,7 +551,7 @@ def test_alerts_that_are_over_age_out(connection: psycopg.Connection, service: A
 
 def raised(connection: psycopg.Connection, *findings: Finding) -> None:
     with connection.transaction():
-        alerts.settle(connection, findings, kinds=[Kind.BACKLOG], tell=None)
+        alerts.settle(connection, findings, kinds=[Kind.BACKLOG], webhook_url=None)
 
 
 def test_an_acknowledged_alert_still_fires_and_a_new_one_is_not_acknowledged(

@@ -213,7 +213,7 @@ def test_gauges_say_how_things_stand(database: Database, store: Store, connectio
         "INSERT INTO procrastinate.procrastinate_jobs (queue_name, task_name, args) VALUES ('parse', 'parse', '{}')"
     )
     with connection.transaction():
-        settle(connection, [Finding("worker_silent", "w1", 300)], kinds=["worker_silent"], tell=None)
+        settle(connection, [Finding("worker_silent", "w1", 300)], kinds=["worker_silent"], webhook_url=None)
     now = found(database)
     assert value(now["crawler_frontier_size"]) == 3
     assert value(now["crawler_active_workers"]) == 0

@@ -50,7 +50,7 @@ def test_how_things_stand(desk: StatsService, database: Database, store: Store, 
     tasks = Tasks(connection)
     tasks.bring(tasks.one(), TaskStatus.CANCELLED)
     with connection.transaction():
-        settle(connection, [Finding("backlog", "", 1.0)], kinds=["backlog"], tell=None)
+        settle(connection, [Finding("backlog", "", 1.0)], kinds=["backlog"], webhook_url=None)
     found = desk.snapshot()
     assert (found.pages_total, found.requests_total, found.errors_total) == (21, 29, 7)
     assert found.bytes_total == 900 + 18 * 100 + 6 * 1000

@@ -176,7 +176,7 @@ def paused(crawls: Crawls) -> bool:
 
 def fires_until_it_is_over(crawls: Crawls, folder: str, disk: SmallDisk) -> None:
     """The alert is raised once, held for half a minute after there is room, and then resolved; each is told."""
-    rules = Rules(tell="https://alerts.example/in")
+    rules = Rules(webhook_url="https://alerts.example/in")
 
     def look() -> tuple[int, int]:
         crawls.connection.execute("UPDATE duties SET done_at = '-infinity'")

@@ -149,7 +149,10 @@ def test_what_cannot_be_meant_is_refused(crawled: Crawls, capsys: pytest.Capture
         assert words in said.err
         assert said.out.startswith("0 pages of ")
     assert crawled.command("segments", "list", "--machine", "none") == 0
-    assert capsys.readouterr() == ("", "There are no such segments; `holdfast segments` shows the machines.\n")
+    assert capsys.readouterr() == (
+        "",
+        "There are no such segments. Segments are listed where archive.store is set; `holdfast segments` shows the machines.\n",
+    )
     with pytest.raises(UsageError):
         ReplayRequest(ReplayMode.LOST, parser="shop").check()
 

@@ -81,9 +81,9 @@ def test_workers_and_alerts_are_told(connection: psycopg.Connection, store: Stor
     runs.heartbeat(connection, run, in_window=3)
     runs.end(connection, run, error="out of disk")
     with connection.transaction():
-        settle(connection, [Finding("backlog", "", 0.5)], kinds=["backlog"], tell=None)
-        settle(connection, [Finding("backlog", "", 0.7)], kinds=["backlog"], tell=None)
-        settle(connection, [], kinds=["backlog"], tell=None)
+        settle(connection, [Finding("backlog", "", 0.5)], kinds=["backlog"], webhook_url=None)
+        settle(connection, [Finding("backlog", "", 0.7)], kinds=["backlog"], webhook_url=None)
+        settle(connection, [], kinds=["backlog"], webhook_url=None)
     number = store.value("SELECT id FROM alerts")
     found = events.read(connection, start)
     assert [event.kind for event in found] == [Kind.WORKER, Kind.WORKER, Kind.ALERT, Kind.ALERT]

@@ -141,7 +141,7 @@ def verify(
     else:
         for line in result.faults:
             output.print_line(safe(line))
-        changed = output.format_time(result.last_change_at)
+        changed = output.format_second(result.last_change_at)
         verdict = (
             f"{pluralize(result.checks, 'check')}: all passed"
             if result.ok
@@ -172,7 +172,7 @@ def delete(
     context.require_local("`holdfast backup delete`", _WHY_LOCAL)
     service = _service(context)
     if not yes:
-        also = " and those that hang on it" if dependents else ""
+        also = " and those that cannot be restored without it" if dependents else ""
         command_context.confirm(f"Delete the backup {safe(name)}{also}?", "Nothing was deleted.")
     gone = service.delete(name, actor=actor(), dependents=dependents)
     if as_json:
@@ -198,13 +198,13 @@ def drill(
     context.require_local("`holdfast backup drill`", _WHY_LOCAL)
     service = _service(context)
 
-    def tell(line: Check) -> None:
+    def print_check(line: Check) -> None:
         if not as_json:
             output.print_line(f"[{'x' if line.ok else ' '}] {line.name}: {safe(line.result)}")
 
     with _progress("Restoring a backup") as watch:
         restorer, plan = plan_of(context, service.folder, name, to, watch)
-        done = service.drill(restorer, plan, scratch if scratch is not None else context.settings.data, tell)
+        done = service.drill(restorer, plan, scratch if scratch is not None else context.settings.data, print_check)
     if as_json:
         output.print_json(done)
     elif not done.ok:
@@ -242,7 +242,7 @@ def follow(ctx: typer.Context) -> None:
                 try:
                     follower.follow(service, stop.is_set, stop.wait, report.on_tick)
                 except (StoreError, BackupsUnavailable) as why:
-                    report.tell(why)
+                    report.print_problem(why)
                     stop.wait(RETRY_SECONDS)
     finally:
         for number, handler in before.items():
@@ -264,16 +264,16 @@ class _FollowReport:
         if not needs_backup:
             if self._said != "follows":
                 self._said = "follows"
-                say(f"Every second from {output.format_time(reached.until)} UTC on can be restored. Ctrl-C stops.")
+                say(f"Every second from {output.format_second(reached.until)} UTC on can be restored. Ctrl-C stops.")
         elif self._service.is_due(wanted=True):  # not where one failed a moment ago
             say("Making a backup that the log can continue …")
             try:
                 say(f"{self._service.make(actor=actor()).name} is complete.")
             except HoldfastError as why:
-                self.tell(why)
+                self.print_problem(why)
 
-    def tell(self, why: HoldfastError) -> None:
-        """Say what is wrong."""
+    def print_problem(self, why: HoldfastError) -> None:
+        """Print a problem, unless it was the last thing printed."""
         if self._said != str(why):
             self._said = str(why)
             say(f"{why} It is tried again.")
@@ -325,7 +325,7 @@ def _row(one: Backup) -> tuple[Any, ...]:
     return (
         one.name,
         one.state,
-        output.format_time(one.ended_at),
+        output.format_second(one.ended_at),
         "-" if one.bytes is None else format_bytes(one.bytes),
         one.parent or "-",
         output.format_time(one.verified_at),
@@ -334,12 +334,25 @@ def _row(one: Backup) -> tuple[Any, ...]:
 
 def _following(found: BackupReport) -> Iterator[str]:
     following = found.following
+    complete = [one for one in found.backups if one.state == "complete"]
     if following is None:
-        if not found.daily:
-            yield "No daily backup is made (backup.daily), so only the seconds of these backups can be restored."
+        if complete and complete[0].kind == "dump":
+            yield (
+                "Only the seconds of these backups can be restored; for those between dumps use the archiving of the server itself."
+            )
+        elif complete and not found.daily:
+            yield (
+                "Only the seconds of these backups can be restored: with backup.daily=true, or while `holdfast backup follow` runs, every "
+                "second after them can."
+            )
+        elif not found.daily:
+            yield "No daily backup is made (backup.daily)."
         return
     if following.restorable_since is not None:
-        since, until = output.format_time(following.restorable_since), output.format_time(following.restorable_until)
+        since, until = (
+            output.format_second(following.restorable_since),
+            output.format_second(following.restorable_until),
+        )
         yield f"Every second from {since} to {until} UTC can be restored."
     for sentence in (following.problem, following.given_up):
         if sentence:

@@ -98,8 +98,8 @@ def _print(done: Restored) -> None:
         f"Restored {done.backup} into {safe(done.data)} in {done.seconds:.1f} s (generation {done.generation})."
     )
     if done.asked_for is not None:
-        output.print_line(f"It is the store as of {output.format_time(done.asked_for)} UTC.")
-    output.print_line(f"Its last change is of {output.format_time(done.last_change_at)} UTC.")
+        output.print_line(f"It is the store as of {output.format_second(done.asked_for)} UTC.")
+    output.print_line(f"Its last change is of {output.format_second(done.last_change_at)} UTC.")
     output.print_line(f"{format_bytes(done.bytes)} of archive and images were copied.")
     output.print_line(
         f"{pluralize(done.checks, 'check')}: all passed." if done.checks else "It was not verified (--no-verify)."
