@@ -6,12 +6,12 @@ process that was frozen reports nothing.
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Self
 
 from holdfast.errors import HoldfastError
+from holdfast.telemetry.bounded_calls import BoundedCalls
 
 log: Final = logging.getLogger(__name__)
 
@@ -21,8 +21,6 @@ PROGRAM_STALLED_AFTER: Final = 300.0
 """The same while a program of PostgreSQL copies, which syncs all that it wrote at its end, or while many files are deleted."""
 COPY_CHECK_SECONDS: Final = 10.0
 """Seconds that the look for a copy may take."""
-ASKED_AGAIN_SECONDS: Final = 300.0
-"""Seconds after which a folder that did not answer is looked at again."""
 LOOK_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 5.0
 """Seconds between two reports while it lasts."""
@@ -33,20 +31,21 @@ class CopyCheck:
 
     def __init__(self, folder: Path, *, seconds: float = COPY_CHECK_SECONDS) -> None:
         self._folder = folder
-        self._seconds = seconds
-        self._asked_again_at = 0.0
+        self._calls = BoundedCalls(seconds)
+        self._reported = False
 
     def __call__(self, name: str) -> bool:
-        if time.monotonic() < self._asked_again_at:
+        try:
+            found = self._calls.call((self._folder / name).is_file)
+        except TimeoutError:
+            if not self._reported:
+                log.warning(
+                    "the folder of backups, %s, does not answer: files that a backup names are kept", self._folder
+                )
+            self._reported = True
             return False
-        found: list[bool] = []
-        look = threading.Thread(target=lambda: found.append((self._folder / name).is_file()), daemon=True)
-        look.start()
-        look.join(self._seconds)
-        if look.is_alive():
-            self._asked_again_at = time.monotonic() + ASKED_AGAIN_SECONDS
-            log.warning("the folder of backups, %s, does not answer: files that a backup names are kept", self._folder)
-        return found == [True]
+        self._reported = False
+        return found
 
 
 class StallWatch:

@@ -12,15 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.db.connection import Connection, Database
 from holdfast.db.embedded import layout
 from holdfast.stats.service import Cached
 from holdfast.storage import queries
 from holdfast.storage.records import FolderSize, StorageReport, VolumeSize
+from holdfast.telemetry.bounded_calls import BoundedCalls
 from holdfast.telemetry.disk_space import DiskWatch, in_bytes
+
+T = TypeVar("T")
 
 FOLDERS: Final = ("archive", "images", "retention", "logs")
 """Folders in the data folder."""
@@ -32,6 +36,8 @@ MAX_SECONDS: Final = 0.1
 """Time to count the files of a folder, which may be on a slow disk."""
 _BACKUPS_SECONDS: Final = 0.5
 """The same for backups: a backup of the bundled server has more than a thousand files."""
+ANSWER_SECONDS: Final = 3.0
+"""Seconds that a look at the folder of backups may take: it may be a network folder whose server is gone."""
 FRESH_FOR: Final = 60.0
 """Seconds that a report is cached."""
 
@@ -48,6 +54,7 @@ class StorageService:
         *,
         backups: Path | None = None,
         fresh_for: float = FRESH_FOR,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         """`data`: the data folder of this machine. `cluster`: the folder of the bundled server; None: the database is elsewhere.
         `disks`: judges the room that is left. `backups`: the folder of backups, which may be on another disk."""
@@ -59,6 +66,7 @@ class StorageService:
         if cluster is not None:
             self._places["database log"] = layout.cluster_in(cluster) / "pg_wal"
         self._cluster = cluster
+        self._backup_calls = BoundedCalls(answer_seconds)
         self._report = Cached(self._look, seconds=fresh_for)
         self._measured: date | None = None
 
@@ -96,7 +104,13 @@ class StorageService:
         for name, path in self._places.items():
             try:
                 seconds = _BACKUPS_SECONDS if name == "backups" else MAX_SECONDS
-                found = replace(folder_size(path, max_seconds=seconds), name=name)
+                found = replace(self._look_at(name, partial(folder_size, path, max_seconds=seconds)), name=name)
+            except TimeoutError:
+                limit = f"{self._backup_calls.seconds:g} s"
+                notes.append(
+                    f"The folder {path} does not answer (limit: {limit}), so it is left out. Is its disk or server gone?"
+                )
+                continue
             except FileNotFoundError:
                 if name in _ALWAYS:
                     notes.append(f"There is no folder {path} on this machine: nothing was crawled here.")
@@ -107,6 +121,10 @@ class StorageService:
             if not found.complete:
                 notes.append(f"{path} has more than {found.files:,} files; only these are counted.")
             yield found
+
+    def _look_at(self, name: str, look: Callable[[], T]) -> T:
+        """Call a function that looks at a folder; the folder of backups may hang, so with a limit of time there."""
+        return self._backup_calls.call(look) if name == "backups" else look()
 
     def _replaced(self) -> Iterator[str]:
         """Name the databases that a restore replaced and kept."""
@@ -127,14 +145,20 @@ class StorageService:
         volumes: dict[int, VolumeSize] = {}
         for name, path in places.items():
             try:
-                device, usage = path.stat().st_dev, shutil.disk_usage(path)
+                device, total, free = self._look_at(name, partial(_disk_of, path))
             except OSError as problem:
-                notes.append(f"The volume of {path} cannot be read: {problem.strerror}.")
+                notes.append(f"The volume of {path} cannot be read: {problem.strerror or 'it does not answer'}.")
                 continue
-            known = volumes.setdefault(device, VolumeSize(str(path), [], usage.total, usage.free))
+            known = volumes.setdefault(device, VolumeSize(str(path), [], total, free))
             known.holds.append(name)
         states = {name: one.state for one in (self._disks.look() if self._disks else ()) for name in one.holds}
         return [replace(volume, state=states.get(volume.holds[0], "ok")) for volume in volumes.values()]
+
+
+def _disk_of(path: Path) -> tuple[int, int, int]:
+    """The device of a folder, its bytes, and those that are free."""
+    usage = shutil.disk_usage(path)
+    return path.stat().st_dev, usage.total, usage.free
 
 
 def _folder_name(name: str) -> str:

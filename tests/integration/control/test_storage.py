@@ -1,6 +1,8 @@
 """The storage report: sizes of tables and folders, oldest rows, and what cannot be known."""
 
+import os
 import re
+import threading
 from pathlib import Path
 
 import psycopg
@@ -44,6 +46,34 @@ def test_what_is_stored_and_how_much_room_is_left(
     assert volume.holds == ["archive", "logs", "database"]
     assert 0 < volume.free_bytes <= volume.total_bytes
     assert found.notes == []
+
+
+def test_a_folder_of_backups_that_hangs_is_left_out(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "copies").mkdir()
+    looked, answers = [], threading.Event()
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        looked.append(Path(path).name)
+        if looked[-1] == "copies":
+            answers.wait(30)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    service = StorageService(database, tmp_path, None, backups=tmp_path / "copies", fresh_for=0, answer_seconds=0.1)
+    try:
+        for _ in range(3):
+            found = service.report()
+            assert [folder.name for folder in found.folders] == ["archive"]
+            assert [note for note in found.notes if "copies" in note] == [
+                f"The folder {tmp_path / 'copies'} does not answer (limit: 0.1 s), so it is left out. Is its disk or server gone?"
+            ]
+    finally:
+        answers.set()
+    assert looked.count("copies") == 1, "few threads wait"
 
 
 def test_backups_and_the_log_of_the_database_take_room(
