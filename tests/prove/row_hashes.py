@@ -63,7 +63,12 @@ GOES: Final[Mapping[str, str]] = {
         WHERE jd.domain_id = t.domain_id AND (j.age < interval '90 days' OR j.age IS NULL))""",
 }
 """What goes of each table."""
-_SETTLED: Final = {"url_frontier": "t.state <> 'waiting'"}
+_SETTLED: Final = {
+    "url_frontier": "t.state <> 'waiting'",
+    "page_parses": "NOT t.due",
+    "page_texts": """NOT EXISTS (SELECT FROM page_parses p
+        WHERE (p.domain_id, p.job_id, p.url_key) = (t.domain_id, t.job_id, t.url_key) AND p.due)""",
+}
 """Rows that a worker may change at any time are not compared."""
 _OF_LIVE: Final = "t.job_id IN (SELECT job_id FROM proof.jobs WHERE age IS NULL)"
 _NEW: Final = {
