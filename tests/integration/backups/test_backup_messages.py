@@ -120,6 +120,20 @@ def run_drill(made: Bundled) -> Drill:
     return made.service.drill(made.restorer, made.restorer.plan(LATEST), made.data, lambda _: None)
 
 
+def test_a_backup_that_does_not_exist_is_not_asked_about(fresh: Bundled) -> None:
+    name = fresh.service.make(actor="test").name
+    unknown = fresh.run("backup", "delete", "NOPE")
+    assert (unknown.code, "There is no complete backup 'NOPE'" in unknown.err) == (4, True), unknown
+    asked = fresh.run("backup", "delete", name)
+    assert (asked.code, "There is no terminal to ask on" in asked.err) == (5, True), asked
+
+
+def test_an_incremental_dump_is_invalid_usage(fresh: Bundled) -> None:
+    answer = fresh.run("backup", "--incremental", "--dump")
+    assert (answer.code, "A dump is always whole; leave --incremental out." in answer.err) == (2, True), answer
+    assert fresh.service.report().backups == [], "nothing has failed"
+
+
 def test_a_backup_that_is_gone_from_the_disk_can_be_forgotten(fresh: Bundled) -> None:
     """Else `gc` would keep for ever what it names, as after a change of backup.folder."""
     with fresh.connection() as connection:

@@ -172,6 +172,7 @@ def delete(
     context.require_local("`holdfast backup delete`", _WHY_LOCAL)
     service = _service(context)
     if not yes:
+        service.check_known(name)
         also = " and those that cannot be restored without it" if dependents else ""
         command_context.confirm(f"Delete the backup {safe(name)}{also}?", "Nothing was deleted.")
     gone = service.delete(name, actor=actor(), dependents=dependents)
