@@ -64,7 +64,9 @@ def test_a_second_that_cannot_be_restored_is_refused_with_those_that_can(fresh: 
     assert (unknown.code, "`holdfast backup list` names all" in unknown.err) == (4, True)
     listed = fresh.run("backup", "list")
     assert ends[0].removesuffix(" UTC") in listed.out, "to the second: that is what --to takes"
-    assert "every second after them can" in " ".join(listed.err.split())
+    said = " ".join(listed.err.split())
+    assert "The store can be restored as it was when one of these backups was made (HOLDS)" in said
+    assert "every second after them can" in said
 
 
 def test_a_disk_without_room_is_no_place_for_a_restore(fresh: Bundled) -> None:
@@ -132,6 +134,14 @@ def test_an_incremental_dump_is_invalid_usage(fresh: Bundled) -> None:
     answer = fresh.run("backup", "--incremental", "--dump")
     assert (answer.code, "A dump is always whole; leave --incremental out." in answer.err) == (2, True), answer
     assert fresh.service.report().backups == [], "nothing has failed"
+
+
+def test_a_backup_says_its_size_and_folder(fresh: Bundled) -> None:
+    made = fresh.run("backup")
+    name = fresh.repository.find(LATEST).name
+    place = fresh.repository.folder / name
+    assert made.out.startswith(f"Backup {name} is complete: ")
+    assert made.out.rstrip().endswith(f"MB in {place}.")
 
 
 def test_a_backup_that_is_gone_from_the_disk_can_be_forgotten(fresh: Bundled) -> None:
