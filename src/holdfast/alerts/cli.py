@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.alerts.records import Alert
-from holdfast.alerts.sentences import describe
+from holdfast.alerts.sentences import describe, format_value
 from holdfast.alerts.service import AlertService
 from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
@@ -51,7 +51,7 @@ def alerts(
             one.kind,
             one.subject or "-",
             _state(one),
-            f"{one.value:,.3g}",
+            format_value(one),
             output.format_time(one.since),
             _until(one),
         )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.alerts.records import Alert, Kind
 from holdfast.model import duration
+from holdfast.telemetry.disk_space import in_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,24 @@ def describe(alert: Alert) -> AlertText:
         )
     text = words(alert)
     return AlertText(text.cause, f"{text.next_step} More: docs/runbook.md#{alert.kind}.")
+
+
+def format_value(alert: Alert) -> str:
+    """Return the value of an alert with its unit, for people; that of an unknown kind is a bare number."""
+    if alert.kind in _SHARES:
+        return f"{alert.value:,.1%}"
+    if alert.kind in _BYTES:
+        return in_bytes(alert.value)
+    if alert.kind == Kind.FEW_PROXIES:
+        return _number(alert.value)
+    if alert.kind == Kind.DATABASE_SLOW:
+        return f"{alert.value:,.1f} s"
+    return _length(alert.value) if alert.kind in _SECONDS else f"{alert.value:,.3g}"
+
+
+_SHARES: Final = frozenset({Kind.ERROR_RATE, Kind.BACKLOG, Kind.PROXIES_FAIL})
+_BYTES: Final = frozenset({Kind.DISK_LOW, Kind.DISK_FULL})
+_SECONDS: Final = frozenset(Kind) - _SHARES - _BYTES - {Kind.FEW_PROXIES, Kind.DATABASE_SLOW}
 
 
 def _error_rate(alert: Alert) -> AlertText:
@@ -105,8 +124,10 @@ def _disk_low(alert: Alert) -> AlertText:
 
 
 def _disk_full(alert: Alert) -> AlertText:
+    machine = alert.subject.partition(" (")[0]  # what is on the disk is in what was reported
+    where = machine if alert.details.get("text") else alert.subject
     return AlertText(
-        f"On {alert.subject} {_reported(alert, 'fetching is paused: the disk has too little room', capital=False)}.",
+        f"On {where} {_reported(alert, 'fetching is paused: the disk has too little room', capital=False)}.",
         "Make room: `holdfast storage` says what takes it. Workers go on by themselves within seconds; `disk.min_free` is the bound.",
     )
 
@@ -180,7 +201,7 @@ def _backup_failed(alert: Alert) -> AlertText:
 def _uploads_fail(alert: Alert) -> AlertText:
     why = str(alert.details.get("why") or "it is not known why.")
     size = alert.details.get("bytes")
-    waiting = "" if not size else f" {_number(int(size))} bytes of its archive are on its own disk only."
+    waiting = "" if not size else f" {in_bytes(int(size))} of its archive are on its own disk only."
     return AlertText(
         f"Machine {alert.subject} has uploaded nothing of its archive for {_length(alert.value)}: {why}{waiting}",
         "Look at the object store (archive.store) and its credentials; `holdfast segments` shows what waits. It goes on by itself; beyond "

@@ -77,8 +77,8 @@ SELECT wal_status, (restart_lsn - '0/0')::bigint, COALESCE((pg_current_wal_lsn()
 FROM pg_replication_slots WHERE slot_name = %(slot)s
 """
 _OTHERS: Final = """
-SELECT COALESCE(NULLIF(application_name, ''), 'a program') || ' (process ' || pid || ')' FROM pg_stat_activity
-WHERE datname = %(database)s AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid
+SELECT COALESCE(NULLIF(application_name, ''), 'without a name') FROM pg_stat_activity
+WHERE datname = %(database)s AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY 1
 """
 _FORGET_OTHERS: Final = """
 UPDATE backups SET state = 'failed', ended_at = clock_timestamp(), error = 'The store was restored to a second before it was complete.'
@@ -290,7 +290,7 @@ def is_empty(connection: psycopg.Connection) -> bool:
 
 
 def others(connection: psycopg.Connection, database: str) -> list[str]:
-    """The other programs that are connected to the database."""
+    """The other connections to the database, each by the name that its program gave it; a program may have several."""
     return [str(name) for (name,) in connection.execute(_OTHERS, {"database": database})]
 
 

@@ -254,8 +254,11 @@ class Restorer:
             return
         with queries.admin(server) as admin:
             if others := queries.others(admin, "holdfast"):
+                names = ", ".join(sorted(set(others))[:5])
+                connections = "1 connection is" if len(others) == 1 else f"{len(others)} connections are"
                 raise Refused(
-                    f"The store in {data} is in use by {', '.join(others[:5])}: stop `holdfast serve`, workers and crawls on it first."
+                    f"The store in {data} is in use by other programs: {connections} open ({names}). Stop `holdfast serve`, "
+                    "`holdfast background`, workers and crawls that use it, then restore again."
                 )
 
     def _notes(self, plan: Plan, data: Path, keys: list[str]) -> list[str]:

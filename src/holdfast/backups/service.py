@@ -133,10 +133,13 @@ class BackupService:
         any PostgreSQL of this or a later version can read; `with_keys`: also copy the keys of stored secrets; `anew`: the backups that the
         store knows in the folder are gone for good.
 
-        After: it can be restored, also after a power cut. Raises Refused if another process makes one, or if there is nothing that an
-        incremental one could begin at; BackupsUnavailable if the folder cannot be used: then nothing is left of it, and the reason is
-        recorded.
+        After: it can be restored, also after a power cut. Raises UsageError for an incremental dump; Refused if another process makes
+        one, or if there is nothing that an incremental one could begin at; BackupsUnavailable if the folder cannot be used: then nothing
+        is left of it, and the reason is recorded.
         """
+        if incremental and (dump or self.shared):
+            why = "" if dump else " A shared server is always dumped."
+            raise UsageError(f"A dump is always whole; leave --incremental out.{why}")
         server = self.server()
         as_dump = dump or server is None
         stalls = _StallRecord(self)
@@ -152,8 +155,6 @@ class BackupService:
                     self.check_there(connection, repository)
                 repository.discard_unfinished()
                 parent = None if as_dump or not incremental else self._parent(connection, repository, server)
-                if incremental and as_dump:
-                    raise Refused("A dump is always whole; leave --incremental out.")
                 kind = "dump" if as_dump else "full" if parent is None else "incremental"
                 name = repository.new_name(queries.now(connection), kind)
             except (OSError, BackupsUnavailable, UsageError) as problem:
@@ -365,6 +366,15 @@ class BackupService:
         raise StoreError(f"pg_dump failed: {problem}{advice}")
 
     # Delete
+
+    def check_known(self, name: str) -> None:
+        """Raise NotFound unless there is a backup of that name, or the store knows one that is not on the disk any more."""
+        with _reporting(f"Nothing was deleted in {self.folder}"):
+            repository, name = locate(name, self.repository())
+            with self.database.session() as connection:
+                known = {one.name for one in queries.listing(connection) if one.state == "complete"}
+            if name not in known:
+                repository.find(name)
 
     def delete(self, name: str, *, actor: str, dependents: bool = False) -> list[str]:
         """Delete a backup and, if asked, those that cannot be restored without it; returns their names. One that is not on the disk any

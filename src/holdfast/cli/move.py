@@ -2,6 +2,8 @@
 
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -120,8 +122,20 @@ def _bundled(settings: Settings, folder: Path, advice: str, *, files: bool) -> D
     def database() -> Database:
         return factories.database_at(settings, embedded.ensure_running(folder, say).url())
 
+    @contextmanager
+    def look() -> Iterator[Database | None]:
+        if not embedded.is_created(folder):
+            yield None
+            return
+        before = embedded.state(folder)
+        try:
+            yield database()
+        finally:
+            if before is embedded.State.STOPPED:
+                embedded.stop(folder, say)
+
     name = f"the bundled server of {folder.absolute()} on {socket.gethostname()}"
-    return Destination(database, name, advice, folder if files else None)
+    return Destination(database, name, advice, folder if files else None, look)
 
 
 def _confirm(seconds: float, destination: Destination, bar: output.ProgressBar, *, asked: bool) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -52,6 +52,12 @@ class Destination:
     """What a user has to do to use it, without an end."""
     data: Path | None = None
     """The data folder that the files go to; None: they stay where they are."""
+    look: Callable[[], AbstractContextManager[Database | None]] | None = None
+    """Opens the database for reading, and leaves nothing behind; yields None if it is yet to be created. None: as `database`."""
+
+    def reading(self) -> AbstractContextManager[Database | None]:
+        """Open the database for a plan. After: no server was created, and none runs that did not run before."""
+        return nullcontext(self.database()) if self.look is None else self.look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +143,16 @@ class MoveService:
         self._shown = Progress("", 0, 0, 0)
 
     def plan(self) -> MovePlan:
-        """What a move would do. Nothing is changed, but a bundled server to move to is created and started."""
-        database = self._destination.database()
-        with (
-            move_tables.open_side(self._source, "old") as source,
-            move_tables.open_side(database, "new") as target,
-        ):
+        """What a move would do. Nothing is changed: no bundled server is created, and one that is started for this is stopped again."""
+        with move_tables.open_side(self._source, "old") as source, self._destination.reading() as database:
             found = store_move.read(source)
             if found is not None and found.destination != self._destination.name:
                 found = None
-            content = self._content(source, target, found, replace=True)
-            done = move_target.copied(target) if content is Content.THIS_MOVE else {}
+            if database is None:
+                return self._plan(source, found, Content.NOTHING, {})
+            with move_tables.open_side(database, "new") as target:
+                content = self._content(source, target, found, replace=True)
+                done = move_target.copied(target) if content is Content.THIS_MOVE else {}
             return self._plan(source, found, content, done)
 
     def _plan(self, source: Connection, found: Move | None, content: Content, done: dict[str, int]) -> MovePlan:

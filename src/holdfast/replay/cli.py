@@ -8,6 +8,7 @@ from holdfast.cli import command_context, option_types, output
 from holdfast.cli.command_context import actor
 from holdfast.cli.help import Command
 from holdfast.cli.output import pluralize, safe
+from holdfast.errors import UsageError
 from holdfast.replay.records import Replay, ReplayMode
 from holdfast.replay.service import ReplayRequest, ReplayService, check_mode
 
@@ -80,7 +81,8 @@ def replay(
         None if as_of is None else option_types.parse_time("--as-of", as_of),
     )
     request.check()
-    service = _service(command_context.get(ctx))
+    context = command_context.get(ctx)
+    service = _service(context)
     request = service.begun(request)
     try:
         with output.ProgressBar("Replaying", None, "page") as bar:
@@ -99,6 +101,18 @@ def replay(
         output.print_json(found)
     else:
         _print(found)
+        if parser is not None and found.pages == 0 and not context.remote:
+            _say_if_unknown(parser, context)
+
+
+def _say_if_unknown(parser: str, context: command_context.CommandContext) -> None:
+    """Say so if no parser has the name that selected nothing: pages of one that is not installed any more can be replayed."""
+    from holdfast.control.parsers import check_known
+
+    try:
+        check_known(parser, context.settings.parsing)
+    except UsageError as unknown:
+        command_context.say(safe(str(unknown)))
 
 
 def _service(context: command_context.CommandContext) -> "ReplayService | RemoteReplays":

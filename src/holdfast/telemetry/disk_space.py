@@ -62,8 +62,10 @@ def describe(space: DiskSpace, *, where: bool = True) -> str:
     """Say how much room is left on a volume, and how much is needed: a sentence without its end. `where`: with its folder."""
     option = "disk.min_free" if space.state == "full" else "disk.warn_free"
     folder = f" ({space.path})" if where else ""
+    *others, last = space.holds
+    holds = f"{', '.join(others)} and {last}" if others else last
     return (
-        f"the disk of {' and '.join(space.holds)}{folder} has {in_bytes(space.free_bytes)} free of "
+        f"the disk of the {holds}{folder} has {in_bytes(space.free_bytes)} free of "
         f"{in_bytes(space.total_bytes)}, less than {in_bytes(space.needed_bytes)} ({option})"
     )
 

@@ -64,7 +64,9 @@ def test_a_second_that_cannot_be_restored_is_refused_with_those_that_can(fresh: 
     assert (unknown.code, "`holdfast backup list` names all" in unknown.err) == (4, True)
     listed = fresh.run("backup", "list")
     assert ends[0].removesuffix(" UTC") in listed.out, "to the second: that is what --to takes"
-    assert "every second after them can" in " ".join(listed.err.split())
+    said = " ".join(listed.err.split())
+    assert "The store can be restored as it was when one of these backups was made (HOLDS)" in said
+    assert "every second after them can" in said
 
 
 def test_a_disk_without_room_is_no_place_for_a_restore(fresh: Bundled) -> None:
@@ -118,6 +120,28 @@ def test_every_line_of_a_drill_is_told_and_one_that_was_not_checked_has_failed(f
 
 def run_drill(made: Bundled) -> Drill:
     return made.service.drill(made.restorer, made.restorer.plan(LATEST), made.data, lambda _: None)
+
+
+def test_a_backup_that_does_not_exist_is_not_asked_about(fresh: Bundled) -> None:
+    name = fresh.service.make(actor="test").name
+    unknown = fresh.run("backup", "delete", "NOPE")
+    assert (unknown.code, "There is no complete backup 'NOPE'" in unknown.err) == (4, True), unknown
+    asked = fresh.run("backup", "delete", name)
+    assert (asked.code, "There is no terminal to ask on" in asked.err) == (5, True), asked
+
+
+def test_an_incremental_dump_is_invalid_usage(fresh: Bundled) -> None:
+    answer = fresh.run("backup", "--incremental", "--dump")
+    assert (answer.code, "A dump is always whole; leave --incremental out." in answer.err) == (2, True), answer
+    assert fresh.service.report().backups == [], "nothing has failed"
+
+
+def test_a_backup_says_its_size_and_folder(fresh: Bundled) -> None:
+    made = fresh.run("backup")
+    name = fresh.repository.find(LATEST).name
+    place = fresh.repository.folder / name
+    assert made.out.startswith(f"Backup {name} is complete: ")
+    assert made.out.rstrip().endswith(f"MB in {place}.")
 
 
 def test_a_backup_that_is_gone_from_the_disk_can_be_forgotten(fresh: Bundled) -> None:

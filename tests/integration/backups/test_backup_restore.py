@@ -212,7 +212,7 @@ def test_a_restore_in_place_keeps_what_was_there_and_refuses_while_it_is_used(fr
     try:
         with other.connection():
             refused = other.run("restore", path, "--yes")
-            assert "is in use by" in refused.refused(5)
+            assert "is in use by other programs: 1 connection is open (without a name). Stop" in refused.refused(5)
         with other.store() as store:
             store.seed("lost.example")
         asked = other.run("restore", path)

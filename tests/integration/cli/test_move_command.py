@@ -145,3 +145,20 @@ def test_to_the_bundled_server_and_to_another_folder_with_its_files(
             assert names == (["a.example", "b.example", "c.example", "e.example"],)
     assert os.environ["HOLDFAST_DATA"] == str(Path(other))
     assert rows_of(store.connection) == before
+
+
+def test_a_dry_run_leaves_nothing_behind(cli: Cli, store: Store, tmp_path: Path) -> None:
+    store.seed("a.example/")
+    with data_in_memory() as other:
+        for folder in (other, tmp_path / "new"):
+            planned = cli("db", "move", "--to", str(folder), "--dry-run")
+            assert planned.code == 0, planned
+            assert "Nothing was changed." in planned.out
+            assert not folder.exists()
+        embedded.ensure_running(other)
+        assert cli("db", "move", "--to", str(other), "--dry-run").code == 0
+        assert embedded.state(other) is embedded.State.RUNS, "others may use it"
+        embedded.stop(other)
+        planned = cli("db", "move", "--to", str(other), "--dry-run", "--json")
+        assert (planned.json["state"], planned.json["replaces"]) == ("new", False)
+        assert embedded.state(other) is embedded.State.STOPPED

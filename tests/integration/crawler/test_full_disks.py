@@ -125,7 +125,7 @@ def test_a_disk_with_too_little_room_pauses_the_crawl(
         assert asked_while_it_waits(pages) == 0
         assert states(crawls) == before
         said = shown(crawls, capsys)
-        words = f"the disk of {place}"
+        words = f"the disk of the {place}"
         for where in ("status", "status --json", "/api/stats", "/overview", f"/jobs/{job_name(crawls)}"):
             assert "etching is paused since 20" in said[where], where
             assert words in " ".join(said[where].split()), where
@@ -249,7 +249,7 @@ def test_nothing_is_fetched_where_there_is_no_room_at_the_start(crawls: Crawls) 
     with disks.small_disk(crawls.folder / "data" / "archive", 4), site() as pages:
         ended = crawls.run("crawl", pages.url())
         assert ended.code == 5
-        assert "Error: Nothing is fetched: the disk of archive (" in ended.err
+        assert "Error: Nothing is fetched: the disk of the archive (" in ended.err
         assert "has 4.2 MB free of 4.2 MB, less than 500.0 MB (disk.min_free). Make room, or set" in ended.err
         with crawls.start("worker") as program:  # a service waits
             wait_for(lambda: paused(crawls), "a worker that says so")
@@ -300,7 +300,7 @@ def ends_after_a_full_disk(
             status = asked.end()
         said = status.out + status.err
         if bound:
-            assert "the disk of database, archive, logs" in said or "the disk of database and archive" in said
+            assert "the disk of the database, archive" in said or "the disk of the database and archive" in said
             assert "waits: fetching is paused since" in crawl.said()
         else:
             assert "is full" in said or "the database cannot be written since 20" in said, said + crawl.said()

@@ -141,6 +141,7 @@ def test_what_cannot_be_meant_is_refused(crawled: Crawls, capsys: pytest.Capture
             ["--parse", "--parser", "none"],
             "No such page was parsed before, by this parser if one is named: `holdfast parse --again",
         ),
+        (["--parse", "--parser", "none"], "No parser is called 'none'; there are: "),
         (["--lost"], "No such page was lost; `holdfast verify` names those that are"),
         (["--fetch", "--since", "2200-01-01"], "No page was fetched that these options select."),
     ):

@@ -61,6 +61,7 @@ def test_retention_is_shown_and_run_here(api: Api, ada: Browser, rita: Browser) 
     words = rita.get("/storage").words
     assert "Runs only when it is asked to; retention.schedule changes that." in words
     assert "the audit log 365 d retention.audit" in words
+    assert f"Archives go to {api.services.settings.data.absolute() / 'retention'} ." in words
     page = ada.send("/storage", "/operations/retention", dry_run="on")
     (asked,) = api.services.operations.listing()
     assert page.path == f"/operations/{asked.id}"

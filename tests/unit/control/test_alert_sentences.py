@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.alerts.records import Alert, Kind
-from holdfast.alerts.sentences import describe
+from holdfast.alerts.sentences import describe, format_value
 
 NOW = datetime(2031, 12, 24, tzinfo=UTC)
 
@@ -52,7 +52,7 @@ WORDS = {
         alert(Kind.UPLOADS_FAIL, 400, "m1", why="The archive cannot be reached: no connection.", bytes=40_960),
         (
             "Machine m1 has uploaded nothing of its archive for 6 min 40 s: The archive cannot be reached: no connection. "
-            "40,960 bytes of its archive are on its own disk only."
+            "41.0 kB of its archive are on its own disk only."
         ),
         "archive.max_waiting",
     ),
@@ -76,7 +76,7 @@ WORDS = {
     ),
     Kind.DISK_FULL: (
         alert(Kind.DISK_FULL, 9, "box (logs)", text="fetching is paused since 2031: the disk of logs has 9 B free"),
-        "On box (logs) fetching is paused since 2031: the disk of logs has 9 B free.",
+        "On box fetching is paused since 2031: the disk of logs has 9 B free.",
         "disk.min_free",
     ),
     Kind.ARCHIVE_UNAVAILABLE: (
@@ -130,3 +130,31 @@ def test_details_may_be_missing(kind: Kind) -> None:
 def test_a_kind_of_a_newer_server_is_named() -> None:
     text = describe(alert("moon_full", 0.98, "box"))
     assert text.cause == "An alert of the kind moon_full about box with the value 0.98."
+
+
+VALUES = {
+    Kind.ERROR_RATE: (0.254, "25.4%"),
+    Kind.BACKLOG: (12.5, "1,250.0%"),
+    Kind.WORKER_SILENT: (190.4, "3 min 10 s"),
+    Kind.FEW_PROXIES: (1.0, "1"),
+    Kind.PROXIES_FAIL: (0.4, "40.0%"),
+    Kind.DISK_LOW: (7.41e10, "74.1 GB"),
+    Kind.DISK_FULL: (9.0, "9 B"),
+    Kind.ARCHIVE_UNAVAILABLE: (60.0, "1 min"),
+    Kind.IMAGES_UNAVAILABLE: (3_700.0, "1 h 1 min"),
+    Kind.DATABASE_SLOW: (4.25, "4.2 s"),
+    Kind.DATABASE_UNAVAILABLE: (43.2, "43 s"),
+    Kind.BACKGROUND_SILENT: (180.0, "3 min"),
+    Kind.BACKUP_FAILED: (90_000.0, "1 d 1 h"),
+    Kind.UPLOADS_FAIL: (400.0, "6 min 40 s"),
+}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_value_has_its_unit(kind: Kind) -> None:
+    value, text = VALUES[kind]
+    assert format_value(alert(kind, value)) == text
+
+
+def test_the_value_of_an_unknown_kind_is_a_number() -> None:
+    assert format_value(alert("of_tomorrow", 1234.5)) == "1.23e+03"

@@ -83,9 +83,13 @@ def test_the_closest_folder_that_exists(tmp_path: Path) -> None:
 def test_words() -> None:
     space = DiskSpace(["database", "archive"], "/srv/holdfast", 20_000 * MB, 120 * MB, "full", 500 * MB)
     assert describe(space) == (
-        "the disk of database and archive (/srv/holdfast) has 120.0 MB free of 20.0 GB, less than 500.0 MB (disk.min_free)"
+        "the disk of the database and archive (/srv/holdfast) has 120.0 MB free of 20.0 GB, less than 500.0 MB (disk.min_free)"
     )
     assert "/srv" not in describe(space, where=False)
+    space.holds[:] = ["database", "archive", "logs", "images"]
+    assert describe(space, where=False).startswith("the disk of the database, archive, logs and images has")
+    space.holds[:] = ["images"]
+    assert describe(space, where=False).startswith("the disk of the images has")
     assert [in_bytes(count) for count in (0, 999, 1000, 1.5e13, 1e16)] == [
         "0 B",
         "999 B",

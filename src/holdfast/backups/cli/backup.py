@@ -90,7 +90,7 @@ def backup(
     if as_json:
         output.print_json(made)
         return
-    output.print_line(f"{made.name}: {format_bytes(made.bytes or 0)} of {safe(made.place)}.")
+    output.print_line(f"Backup {made.name} is complete: {format_bytes(made.bytes or 0)} in {safe(made.place)}.")
     if not with_keys:
         say("The keys of secrets and the settings file are not in it; keep them apart (--with-keys copies the keys).")
 
@@ -172,6 +172,7 @@ def delete(
     context.require_local("`holdfast backup delete`", _WHY_LOCAL)
     service = _service(context)
     if not yes:
+        service.check_known(name)
         also = " and those that cannot be restored without it" if dependents else ""
         command_context.confirm(f"Delete the backup {safe(name)}{also}?", "Nothing was deleted.")
     gone = service.delete(name, actor=actor(), dependents=dependents)
@@ -338,12 +339,13 @@ def _following(found: BackupReport) -> Iterator[str]:
     if following is None:
         if complete and complete[0].kind == "dump":
             yield (
-                "Only the seconds of these backups can be restored; for those between dumps use the archiving of the server itself."
+                "The store can be restored as it was when one of these dumps was made, and at no time between them; for that use the WAL "
+                "archiving of the server itself."
             )
         elif complete and not found.daily:
             yield (
-                "Only the seconds of these backups can be restored: with backup.daily=true, or while `holdfast backup follow` runs, every "
-                "second after them can."
+                "The store can be restored as it was when one of these backups was made (HOLDS), and at no time between them. With "
+                "backup.daily=true, or while `holdfast backup follow` runs, every second after them can be restored."
             )
         elif not found.daily:
             yield "No daily backup is made (backup.daily)."

@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import Response
 
 from holdfast.api.app_services import AppServices, Services
+from holdfast.archive import file_store
 from holdfast.control import database_admin
 from holdfast.dashboard.live import Parameters, live_view
 from holdfast.dashboard.rendering import Context
@@ -33,6 +34,8 @@ def storage(context: Context, services: Services) -> Response:
     """The storage report with its trend, backups, retention, machines of the archive, facts about the database; forms verify the store and
     run retention."""
     revision, needed = database_admin.revisions(services.database)
+    retention = services.retention.status()
+    own_folder = services.settings.data.absolute() / "retention"
     return context.page(
         "storage/page.html",
         **read(services, {}),
@@ -40,7 +43,8 @@ def storage(context: Context, services: Services) -> Response:
         needed=needed,
         backups=services.backups.report(),
         is_bundled=services.settings.database_url is None,
-        retention=services.retention.status(),
+        retention=retention,
+        archives_folder=str(own_folder) if retention.store == file_store.DEFAULT else retention.store,
         machines=services.segments.machines(),
         live=VIEW.address({}),
     )

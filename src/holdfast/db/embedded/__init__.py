@@ -25,7 +25,17 @@ from holdfast.db.embedded.process import Server
 from holdfast.db.embedded.safe_files import Say, SlowWaitNotice
 from holdfast.errors import EmbeddedServerError
 
-__all__ = ["Server", "State", "ensure_running", "find", "restart_if_died", "state", "stop", "wait_until_running"]
+__all__ = [
+    "Server",
+    "State",
+    "ensure_running",
+    "find",
+    "is_created",
+    "restart_if_died",
+    "state",
+    "stop",
+    "wait_until_running",
+]
 
 
 class State(Enum):
@@ -84,6 +94,13 @@ def state(data: Path) -> State:
             return State.STOPPED
         # A server that failed to recover removes its pid file, as a stopped one does; the control file tells them apart.
         return State.STOPPED if found is None and clusters.is_shut_down(cluster) else State.DIED
+
+
+def is_created(data: Path) -> bool:
+    """Whether `data` has a cluster. Read-only."""
+    data = layout.resolve_owned(data)
+    with errors.translate_os_errors(data):
+        return layout.cluster_in(layout.home_of(data)).is_dir()
 
 
 def restart_if_died(data: Path, say: Say = _silent) -> Server | None:

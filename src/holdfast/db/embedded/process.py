@@ -240,7 +240,10 @@ def _await_ready(cluster: Path, process: subprocess.Popen[bytes], say: Say) -> P
 
     There is no timeout: recovery after a crash takes as long as it takes.
     """
-    patience = SlowWaitNotice(say, f"PostgreSQL starts in {cluster}; after a crash it recovers first …")
+    patience = SlowWaitNotice(
+        say,
+        f"Starting PostgreSQL in {cluster} …; if it was not shut down cleanly, it replays its log first, which may take minutes.",
+    )
     while process.poll() is None:
         found = read_pid_file(cluster)
         if found and found.pid == process.pid and found.ready:
