@@ -278,6 +278,14 @@ def test_a_database_without_room(
             embedded.stop(data)
 
 
+def dies_and_stays_down(data: Path, disk: SmallDisk, crawl: Program) -> bool:
+    """Kill the server if it runs; whether it cannot be started again. Its end may free some bytes, with which it starts once more."""
+    disk.fill()
+    if server := embedded.find(data):
+        kill(server)
+    return "cannot be started again" in crawl.said()
+
+
 def ends_after_a_full_disk(
     crawls: Crawls, disk: SmallDisk, pages: Pages, bound: int, tmp_path: Path, *, dies: bool
 ) -> float:
@@ -292,20 +300,20 @@ def ends_after_a_full_disk(
     with program("crawl", pages.url(), "--delay", "0.1", "--workers", "1", "--no-archive", "--text") as crawl:
         wait_for(lambda: len(pages.paths()) > 8, "pages")
         disk.fill(leave=max(0, bound - 4_000_000))
-        if dies and (server := embedded.find(crawls.folder / "data")):
-            kill(server)
-            wait_for(lambda: "cannot be started again" in crawl.said(), "an attempt to start it")
+        if dies:
+            wait_for(lambda: dies_and_stays_down(crawls.folder / "data", disk, crawl), "an attempt to start it")
         wait_for(lambda: asked_while_it_waits(pages) == 0, "a crawl that waits")
         with program("status") as asked:
             status = asked.end()
         said = status.out + status.err
         if bound:
             assert "the disk of the database, archive" in said or "the disk of the database and archive" in said
-            assert "waits: fetching is paused since" in crawl.said()
+            wait_for(lambda: "waits: fetching is paused since" in crawl.said(), "the words of the crawl itself")
         else:
             assert "is full" in said or "the database cannot be written since 20" in said, said + crawl.said()
-            if "is full" in said:  # it refuses connections, or has died and does not start
-                wait_for(lambda: "is full" in crawl.said(), "the words of the crawl itself")
+            # Its connections may be open still where those of `status` are refused.
+            causes = ("is full", "the database cannot be written since 20")
+            wait_for(lambda: any(cause in crawl.said() for cause in causes), "the words of the crawl itself")
         assert crawl.lives
         begun = time.monotonic()
         disk.make_room()
