@@ -174,6 +174,8 @@ class Heartbeat:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._wanted_name = wanted_name
+        self._started_at = 0.0
+        """When the name was asked for first."""
         self._held_on: Connection | None = None
         self.name = ""
         self.run_id = 0
@@ -192,14 +194,16 @@ class Heartbeat:
         return identity
 
     def _hold_first(self, connection: Connection, *, alone: bool) -> tuple[float, workers.Identity]:
-        asked_at = self._clock.now()
+        asked_at = self._started_at = self._clock.now()
         return asked_at, self._hold(connection, wanted_name=self._wanted_name, alone=alone, patience=NAME_PATIENCE)
 
     def _hold(
         self, connection: Connection, *, wanted_name: str, alone: bool, patience: float = 0.0, only: bool = False
     ) -> workers.Identity:
         workers.acquire_worker_lock(connection, exclusive=alone)
-        identity = workers.acquire_name(connection, wanted_name, timeout=patience, exact=only)
+        identity = workers.acquire_name(
+            connection, wanted_name, timeout=patience, exact=only, running_for=self._clock.now() - self._started_at
+        )
         listen_notify.listen(connection)
         self._held_on = connection
         self._written_fingerprint = Activity().fingerprint(0.0)

@@ -33,9 +33,10 @@ WHERE name = %(name)s AND ended_at IS NULL AND heartbeat_at > clock_timestamp() 
   AND EXISTS (SELECT FROM domains d WHERE d.claimed_by = w.name)
 """
 _REGISTER: Final = """
-INSERT INTO workers (name, host, pid) VALUES (%(name)s, %(host)s, %(pid)s)
+INSERT INTO workers (name, host, pid, started_at)
+VALUES (%(name)s, %(host)s, %(pid)s, clock_timestamp() - make_interval(secs => %(running_for)s))
 ON CONFLICT (name) DO UPDATE SET boot_epoch = workers.boot_epoch + 1, host = excluded.host, pid = excluded.pid,
-    started_at = clock_timestamp(), heartbeat_at = clock_timestamp(), activity = NULL, activity_at = NULL, ended_at = NULL
+    started_at = excluded.started_at, heartbeat_at = clock_timestamp(), activity = NULL, activity_at = NULL, ended_at = NULL
 RETURNING boot_epoch
 """
 # Committed asynchronously: what a crash of the server loses is written again a second later. Skips the row if it is locked.
@@ -100,10 +101,14 @@ class Identity:
     boot_epoch: int
 
 
-def acquire_name(connection: psycopg.Connection, wanted: str, *, timeout: float = 0.0, exact: bool = False) -> Identity:
+def acquire_name(
+    connection: psycopg.Connection, wanted: str, *, timeout: float = 0.0, exact: bool = False, running_for: float = 0.0
+) -> Identity:
     """Acquire `wanted`, or the first of wanted-2, wanted-3 … that no open session holds and no process that may still send requests.
 
-    `timeout`: seconds for which `wanted` is retried; `exact`: raise NameInUse instead of choosing another name.
+    `timeout`: seconds for which `wanted` is retried; `exact`: raise NameInUse instead of choosing another name. `running_for`: seconds
+    since this process acquired the name first. Retention keeps all bodies that a worker has stored since it started, as later records
+    may refer to them, so a new session of the same process is no new start.
     Before: `connection` stays open as long as the worker runs. After: no other session can hold the name until it closes.
     """
     if not 0 < len(wanted) <= _MAX_NAME_LENGTH:
@@ -120,7 +125,8 @@ def acquire_name(connection: psycopg.Connection, wanted: str, *, timeout: float 
             raise NameInUse(f"Another worker bears the name {wanted!r}.")
         if held:
             boot = connection.execute(
-                _REGISTER, {"name": name, "host": socket.gethostname(), "pid": os.getpid()}
+                _REGISTER,
+                {"name": name, "host": socket.gethostname(), "pid": os.getpid(), "running_for": running_for},
             ).fetchone()
             return Identity(name, int(boot[0]) if boot else 1)
     raise NameInUse(f"{_MAX_NAMES} workers called {wanted!r} are alive; choose another name.")

@@ -79,6 +79,7 @@ def test_an_outage_of_the_database_is_told_when_it_is_over(crawls: Crawls, admin
         job = crawls.begin(pages.url(), delay=0.2).job
         with crawls.worker(job) as worker:
             wait_for(lambda: crawls.total() > 2, "pages")
+            before = crawls.value("SELECT clock_timestamp()")
             admin.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(sql.Identifier(name)))
             try:
                 admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
@@ -98,6 +99,11 @@ def test_an_outage_of_the_database_is_told_when_it_is_over(crawls: Crawls, admin
             assert (alert.kind, alert.subject, alert.details["workers"]) == (Kind.DATABASE_UNAVAILABLE, "", 1)
             assert alert.value >= SHORTEST_OUTAGE
             assert " did not answer for " in describe(alert).cause
+            sessions, started_at = crawls.connection.execute(
+                "SELECT boot_epoch, started_at FROM workers"
+            ).fetchone() or (0, None)
+            assert sessions > 1, "it holds its name by another session"
+            assert started_at < before, "retention keeps what it has archived since its start: that is no new one"
             worker.end()
         assert sorted(pages.paths()) == sorted(pages.answers)
     assert crawls.total() == PAGES + 1
