@@ -5,6 +5,7 @@ it. Before: the caller has noted which segments stay (queries.segments).
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,8 @@ from holdfast.model.segment import SegmentState
 from holdfast.retention.queries import segments
 from holdfast.retention.segment_files import SegmentFiles, reporting
 
+_CLOCK_TOLERANCE: Final = timedelta(minutes=5)
+"""By which the clock of a machine, from which the times of its files are, may be behind that of the database."""
 WAITING: Final = frozenset({SegmentState.OPEN, SegmentState.LOCAL})
 """Segments that the object store does not have yet; they are aged when it has."""
 
@@ -55,7 +58,7 @@ class _FolderCandidates:
                 self._named[row.segment] = path
             if row.entry.state in WAITING:
                 # What only another machine has cannot be read here; it may refer to a body of any segment of its worker's life.
-                self._is_readable &= self.readable(row) is not None or self._is_of_worker(row.entry.at)
+                self._is_readable &= self.readable(row) is not None or self.is_of_worker(row.entry.at)
             elif not row.kept and (one := self.readable(row)) is not None and self._is_old(one):
                 self.old[row.segment] = one
 
@@ -83,11 +86,11 @@ class _FolderCandidates:
         return OldSegment(facts.st_size, entry, datetime.fromtimestamp(facts.st_mtime, UTC))
 
     def _is_old(self, one: OldSegment) -> bool:
-        return one.at < self._before and not self._is_of_worker(one.at)
+        return one.at < self._before and not self.is_of_worker(one.at)
 
-    def _is_of_worker(self, at: datetime) -> bool:
-        """Whether a segment of this time is of the present life of a worker that runs."""
-        return self._began is not None and at >= self._began
+    def is_of_worker(self, at: datetime) -> bool:
+        """Whether a segment of this time may be of the present life of a worker that runs."""
+        return self._began is not None and at >= self._began - _CLOCK_TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class OldSegments:
         old = candidates.old
         if not old:
             return {}
+        for original in self._originals_of_open(candidates):
+            old.pop(original, None)
         for staying in self._staying(connection, candidates):
             originals = segments.known_originals(connection, list(staying))
             for name, one in staying.items():
@@ -152,6 +157,13 @@ class OldSegments:
             for name in candidates.there
             if name not in candidates.old and (one := candidates.of_file(name, None))
         }
+
+    def _originals_of_open(self, candidates: _FolderCandidates) -> Iterator[str]:
+        """Yield the segments to which records of segments refer that a killed worker left open; only its next start closes them."""
+        for path in self.files.open_files(candidates.folder):
+            with suppress(FileNotFoundError), reporting(path):
+                if not candidates.is_of_worker(datetime.fromtimestamp(path.stat().st_mtime, UTC)):
+                    yield from reader.originals(path)
 
     def _originals(self, connection: Connection, name: str, one: OldSegment) -> set[str]:
         """Read and save to which segments records of a segment refer."""

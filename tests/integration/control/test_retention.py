@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from holdfast.archive.reader import ArchiveReader
+from holdfast.archive.segment_file import mark_path
 from holdfast.control.verify import Verifier
 from holdfast.db import sweeper
 from holdfast.db.connection import Database
@@ -550,6 +551,30 @@ def test_the_body_that_a_record_in_a_kept_segment_refers_to_stays(
     kept.service().run()
     left = sorted(name for name in in_archive(kept) if name.startswith("w-twice/"))
     assert ref.segment in left
+    assert ArchiveReader(kept.archive).read(ref).body == body
+
+
+def test_the_body_that_a_record_in_a_segment_left_open_refers_to_stays(
+    database: Database, store: Store, shop: JobStore, kept: Kept
+) -> None:
+    """The worker was killed, and none of its name was started since: nothing has closed its last segment."""
+    segments = writer(kept.archive, "w-killed", segment_bytes=10_000)
+    body = body_of(1, 9_000)
+    keep(segments, [exchange("https://shop.example/first", body)])
+    keep(segments, [exchange("https://other.example/x", body_of(2, 40_000))])
+    (ref,) = keep(segments, [exchange("https://live.example/second", body)])
+    old_files(kept)
+    store.connection.execute(
+        "UPDATE crawled_pages SET archive_segment = %s, archive_offset = %s, archive_length = %s, payload_digest = %s "
+        "WHERE url_key = %s",
+        (ref.segment, ref.offset, ref.length, ref.payload_digest, url_key("https://live.example/")),
+    )
+    assert mark_path(kept.archive / ref.segment).exists()
+    store.connection.execute(
+        "INSERT INTO workers (name, host, pid, started_at, heartbeat_at) VALUES "
+        "('w-killed', 'h', 1, now() - interval '300 days', now() - interval '200 days')"
+    )
+    kept.service().run()
     assert ArchiveReader(kept.archive).read(ref).body == body
 
 
