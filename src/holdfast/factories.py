@@ -310,6 +310,7 @@ def retention_service(settings: Settings, db: Database) -> "RetentionService":
         archive_folder(settings),
         scratch_folder(settings),
         open_segment_store(settings.archive),
+        settings.archive.dedup_age,
     )
 
 

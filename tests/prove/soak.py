@@ -53,6 +53,7 @@ SETTINGS: Final = {
     "backup.daily": "true",
     "backup.keep": "2",
     "archive.segment_bytes": "8000000",
+    "archive.dedup_age": "10m",
 } | dict.fromkeys(
     (
         f"retention.{what}"

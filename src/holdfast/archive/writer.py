@@ -3,9 +3,9 @@
 The rule: a reference may be committed only after `sync` returned without an error. If it raised, all references since the last
 successful sync are void: append the same exchanges again, which go to a new segment. Used by one thread.
 
-Deduplication: a body that this worker has stored and synced before is not stored again; a revisit record refers to it. The index of
-bodies starts empty with each start of the worker and holds digests and positions only; the other fields of a revisit are read from the
-original, which also proves that it still exists.
+Deduplication: a body that this worker has stored and synced in the last `dedup_age` is not stored again; a revisit record refers to it. The
+index of bodies starts empty with each start of the worker and holds digests and positions only; the other fields of a revisit are read from
+the original, which also proves that it still exists. Retention counts on the age: older segments get no new references.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from holdfast.archive.warc import Exchange, Original
 from holdfast.errors import NotFound
 from holdfast.model.fetch_types import ArchiveRef
 from holdfast.settings import Archive
+from holdfast.telemetry.clock import Clock, SystemClock
 
 _MIN_DEDUP_BYTES: Final = 256
 """Bytes of a body below which a revisit record would not be shorter."""
@@ -43,6 +44,7 @@ class ArchiveWriter:
         *,
         software: str,
         on_opened: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Before: no other running process has the name `worker`. After: segments that it left open earlier are recovered.
 
@@ -50,6 +52,7 @@ class ArchiveWriter:
         segment to which a row points is always known. What it raises, `sync` raises.
         """
         self._root = folder
+        self._clock = clock or SystemClock()
         self._worker = safe_name(worker)
         self._folder = folder / self._worker
         self._settings = settings
@@ -61,7 +64,8 @@ class ArchiveWriter:
             self._max_bytes = min(settings.segment_bytes, settings.upload_bytes)
         self._ids = warc.record_ids()
         self._open: segment_file.OpenSegment | None = None
-        self._known_bodies: OrderedDict[bytes, ArchiveRef] = OrderedDict()
+        self._known_bodies: OrderedDict[bytes, tuple[ArchiveRef, float]] = OrderedDict()
+        """The record and the time of each body, the one that was met last at the end."""
         self.written = 0
         """Bytes that were appended so far."""
         self._unsynced_bodies: list[ArchiveRef] = []
@@ -126,7 +130,7 @@ class ArchiveWriter:
             self._unsynced_bodies.clear()
             raise
         for ref in self._unsynced_bodies:
-            self._known_bodies[ref.payload_digest] = ref
+            self._known_bodies[ref.payload_digest] = ref, self._clock.now()
             self._known_bodies.move_to_end(ref.payload_digest)
         self._unsynced_bodies.clear()
         while len(self._known_bodies) > self._settings.dedup:
@@ -169,9 +173,12 @@ class ArchiveWriter:
         return self._settings.dedup > 0 and len(exchange.result.body) >= _MIN_DEDUP_BYTES and not exchange.result.cut
 
     def _original(self, digest: bytes) -> Original | None:
-        """The record with this body, if it is in the index and still exists."""
-        ref = self._known_bodies.get(digest)
+        """The record with this body, if it is in the index, not too old, and still exists."""
+        ref, stored_at = self._known_bodies.get(digest, (None, 0.0))
         if ref is None:
+            return None
+        if self._clock.now() - stored_at > self._settings.dedup_age.total_seconds():
+            del self._known_bodies[digest]
             return None
         try:
             fields = read_fields(self._root, ref, _MAX_FIELDS_BYTES)

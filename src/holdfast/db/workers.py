@@ -107,8 +107,7 @@ def acquire_name(
     """Acquire `wanted`, or the first of wanted-2, wanted-3 … that no open session holds and no process that may still send requests.
 
     `timeout`: seconds for which `wanted` is retried; `exact`: raise NameInUse instead of choosing another name. `running_for`: seconds
-    since this process acquired the name first. Retention keeps all bodies that a worker has stored since it started, as later records
-    may refer to them, so a new session of the same process is no new start.
+    since this process acquired the name first: a new session of the same process is no new start.
     Before: `connection` stays open as long as the worker runs. After: no other session can hold the name until it closes.
     """
     if not 0 < len(wanted) <= _MAX_NAME_LENGTH:

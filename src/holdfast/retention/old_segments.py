@@ -1,7 +1,7 @@
 """Which segments of the WARC archive may go: those that nothing needs that is kept.
 
 The rule: a segment stays while one that stays holds a record that refers to its body, and while the worker that wrote it may still refer to
-it. Before: the caller has noted which segments stay (queries.segments).
+it (archive.dedup_age). Before: the caller has noted which segments stay (queries.segments).
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.archive import reader
-from holdfast.archive.writer import safe_name
 from holdfast.db.connection import Connection
 from holdfast.errors import NotFound
 from holdfast.model.segment import SegmentState
@@ -20,7 +19,7 @@ from holdfast.retention.queries import segments
 from holdfast.retention.segment_files import SegmentFiles, reporting
 
 _CLOCK_TOLERANCE: Final = timedelta(minutes=5)
-"""By which the clock of a machine, from which the times of its files are, may be behind that of the database."""
+"""By which the clocks of the machines and of the database may differ, and the time between the choice of a reference and its record."""
 WAITING: Final = frozenset({SegmentState.OPEN, SegmentState.LOCAL})
 """Segments that the object store does not have yet; they are aged when it has."""
 
@@ -39,17 +38,18 @@ class OldSegment:
 class _FolderCandidates:
     """Which segments of one folder of the archive may go. Used once, by one thread."""
 
-    def __init__(self, folder: str, there: dict[str, Path], before: datetime, began: datetime | None) -> None:
-        """`there`: the closed files of this machine; `before`: what may go is older; `began`: since when the worker of the folder runs."""
+    def __init__(self, folder: str, there: dict[str, Path], before: datetime, dedup_age: timedelta) -> None:
+        """`there`: the closed files of this machine; `before`: what may go is older; `dedup_age`: a record refers to a body of that age."""
         self.folder = folder
         self.there = there
         """The files of this machine that the manifest did not name, so far."""
         self.old: dict[str, OldSegment] = {}
         """What may go, unless a segment that stays holds records that refer to it."""
         self._before = before
-        self._began = began
+        self._dedup_age = dedup_age
         self._named: dict[str, Path] = {}
-        self._is_readable = True
+        self.closed = frozenset(there)
+        self._stays_from(datetime.now(UTC))
 
     def take(self, rows: Sequence[segments.ManifestRow]) -> None:
         """Judge segments of the manifest."""
@@ -57,18 +57,17 @@ class _FolderCandidates:
             if (path := self.there.pop(row.segment, None)) is not None:
                 self._named[row.segment] = path
             if row.entry.state in WAITING:
-                # What only another machine has cannot be read here; it may refer to a body of any segment of its worker's life.
-                self._is_readable &= self.readable(row) is not None or self.is_of_worker(row.entry.at)
-            elif not row.kept and (one := self.readable(row)) is not None and self._is_old(one):
+                if self.readable(row) is None:  # what only another machine has cannot be read here
+                    self._stays_from(row.entry.at)
+            elif not row.kept and (one := self.readable(row)) is not None and one.at < self._before:
                 self.old[row.segment] = one
 
     def take_rest(self, kept: set[str]) -> None:
         """Judge what is on this machine, and not in the manifest. `kept`: what of it stays."""
         for name in self.there:
-            if name not in kept and (one := self.of_file(name, None)) is not None and self._is_old(one):
+            if name not in kept and (one := self.of_file(name, None)) is not None and one.at < self._before:
                 self.old[name] = one
-        if not self._is_readable:
-            self.old = {}
+        self.old = {name: one for name, one in self.old.items() if one.at < self._before}
 
     def readable(self, row: segments.ManifestRow) -> OldSegment | None:
         """A segment of the manifest that can be read here; None: another machine has it, or it is lost."""
@@ -85,12 +84,9 @@ class _FolderCandidates:
             return None
         return OldSegment(facts.st_size, entry, datetime.fromtimestamp(facts.st_mtime, UTC))
 
-    def _is_old(self, one: OldSegment) -> bool:
-        return one.at < self._before and not self.is_of_worker(one.at)
-
-    def is_of_worker(self, at: datetime) -> bool:
-        """Whether a segment of this time may be of the present life of a worker that runs."""
-        return self._began is not None and at >= self._began - _CLOCK_TOLERANCE
+    def _stays_from(self, at: datetime) -> None:
+        """Keep what records that are written from this time on may refer to."""
+        self._before = min(self._before, at - self._dedup_age - _CLOCK_TOLERANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +94,8 @@ class OldSegments:
     """The segments of this machine, and those that any has uploaded, as far as they may go."""
 
     files: SegmentFiles
+    dedup_age: timedelta
+    """The greatest age of a body to which a new record refers (archive.dedup_age)."""
 
     def unneeded(self, connection: Connection, age: timedelta) -> dict[str, OldSegment]:
         """Return the segments of this machine, and those that any has uploaded, that are older than `age`, are not noted to stay, and hold
@@ -107,19 +105,18 @@ class OldSegments:
         may go, and what is on this machine.
         """
         before = datetime.now(UTC) - age
-        began = {safe_name(name): at for name, at in segments.writers(connection).items()}
         here, found = set(self.files.folders()), dict[str, OldSegment]()
         candidates: _FolderCandidates | None = None
         for folder, rows in segments.in_manifest(connection) if self.files.objects is not None else ():
             if candidates is None or candidates.folder != folder:
                 found |= self._of_folder(connection, candidates)
-                candidates = _FolderCandidates(folder, self.files.closed(folder), before, began.get(folder))
+                candidates = _FolderCandidates(folder, self.files.closed(folder), before, self.dedup_age)
                 here.discard(folder)
             candidates.take(rows)
         found |= self._of_folder(connection, candidates)
         for folder in sorted(here):
             found |= self._of_folder(
-                connection, _FolderCandidates(folder, self.files.closed(folder), before, began.get(folder))
+                connection, _FolderCandidates(folder, self.files.closed(folder), before, self.dedup_age)
             )
         return found
 
@@ -159,10 +156,11 @@ class OldSegments:
         }
 
     def _originals_of_open(self, candidates: _FolderCandidates) -> Iterator[str]:
-        """Yield the segments to which records of segments refer that a killed worker left open; only its next start closes them."""
-        for path in self.files.open_files(candidates.folder):
-            with suppress(FileNotFoundError), reporting(path):
-                if not candidates.is_of_worker(datetime.fromtimestamp(path.stat().st_mtime, UTC)):
+        """Yield the segments to which records of segments refer that are open, that a killed worker left open, or that were opened or
+        closed since `candidates` was made."""
+        for name, path in self.files.all(candidates.folder).items():
+            if name not in candidates.closed and not path.is_symlink():
+                with reporting(path), suppress(FileNotFoundError):
                     yield from reader.originals(path)
 
     def _originals(self, connection: Connection, name: str, one: OldSegment) -> set[str]:

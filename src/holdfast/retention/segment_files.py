@@ -44,9 +44,9 @@ class SegmentFiles:
             if path.is_file() and not path.is_symlink() and not mark_path(path).exists()
         }
 
-    def open_files(self, folder: str) -> list[Path]:
-        """Return the segments in one folder of the archive of this machine that are open, or that a killed worker left open."""
-        return [path for path in sorted((self.folder / folder).glob(f"*{SUFFIX}")) if mark_path(path).exists()]
+    def all(self, folder: str) -> dict[str, Path]:
+        """Return all segments in one folder of the archive of this machine, open or not, by name."""
+        return {f"{path.parent.name}/{path.name}": path for path in sorted((self.folder / folder).glob(f"*{SUFFIX}"))}
 
     def folders(self) -> list[str]:
         """Return the folders of the archive of this machine, each of a worker."""

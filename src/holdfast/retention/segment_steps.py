@@ -31,11 +31,13 @@ class SegmentSteps:
     segments: SegmentFiles
     archive_segments: bool
     """Whether segments are archived before they are deleted (retention.archive_segments)."""
+    dedup_age: timedelta
+    """The greatest age of a body to which a new record refers (archive.dedup_age)."""
 
     def old(self, connection: Connection, kept: timedelta) -> dict[str, OldSegment]:
         """Return the segments that no page needs that is kept, and that are not archived yet, by name."""
         segments.keep_needed(connection, kept)
-        return OldSegments(self.segments).unneeded(connection, kept)
+        return OldSegments(self.segments, self.dedup_age).unneeded(connection, kept)
 
     def move(self, connection: Connection, kept: timedelta, tally: Tally) -> Work:
         """Archive the segments that may go, and delete those that are archived. Raises ArchiveDamaged, NotFound for an object that is not
@@ -60,7 +62,7 @@ class SegmentSteps:
     ) -> SegmentGarbage:
         """Delete segments that no page, version or task names, without an archive. Before: this process holds the lock of retention."""
         segments.keep_named(connection)
-        old = OldSegments(self.segments).unneeded(connection, grace)
+        old = OldSegments(self.segments, self.dedup_age).unneeded(connection, grace)
         free = backups.deletable(connection, manifest.SEGMENT, list(old), dry_run=dry_run)
         sizes = {name: one.size for name, one in old.items() if name in free}
         for number, name in enumerate(() if dry_run else sizes, 1):

@@ -32,7 +32,7 @@ from holdfast.retention.schedule import RetentionSchedule, machine
 from holdfast.retention.scratch import delete_stale
 from holdfast.retention.segment_files import SegmentFiles
 from holdfast.retention.segment_steps import SegmentSteps
-from holdfast.settings import Retention
+from holdfast.settings import Archive, Retention
 
 logger: Final = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ class RetentionService:
     """The folder for scratch folders."""
     objects: SegmentStore | None = None
     """The object store of the WARC archive (archive.store); None: there is none."""
+    dedup_age: timedelta = Archive.model_fields["dedup_age"].default
+    """The greatest age of a body to which a new record of the WARC archive refers (archive.dedup_age)."""
 
     @property
     def _files(self) -> ArchiveFiles:
@@ -96,7 +98,7 @@ class RetentionService:
     @property
     def _segment_steps(self) -> SegmentSteps:
         files = SegmentFiles(self.archive, self.scratch, self.objects)
-        return SegmentSteps(self._files, files, self.settings.archive_segments)
+        return SegmentSteps(self._files, files, self.settings.archive_segments, self.dedup_age)
 
     @property
     def _schedule(self) -> RetentionSchedule:

@@ -271,6 +271,12 @@ class Archive(ObjectStoreOptions):
         le=MAX_INT4,
         description="Bodies that a worker remembers so that a repeat is only referred to; 0 = none.",
     )
+    dedup_age: Duration = Field(
+        default=ONE_DAY,
+        ge=_SECOND,
+        description="How long a stored body is referred to; then a repeat is stored again. Retention keeps every body for this time. "
+        "Give all machines the same value.",
+    )
     store: Annotated[str | None, AfterValidator(store_place)] = Field(
         default=None,
         description="Where finished files of the archive are copied, so that every machine can read them: `s3://bucket/prefix` for an "

@@ -2,13 +2,17 @@
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.archive.reader import ArchiveReader
+from holdfast.archive.writer import ArchiveWriter
 from holdfast.errors import ArchiveDamaged, NotFound
 from holdfast.model.fetch_types import ArchiveRef
+from holdfast.settings import Archive
+from holdfast.telemetry.clock import SystemClock
 from tests.integration.archive.exchanges import (
     MOMENT,
     body_of,
@@ -117,6 +121,16 @@ def test_nothing_appended_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["w1"]
 
 
+class SetClock(SystemClock):
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
 class TestRepeats:
     """A body that was kept before is only referred to."""
 
@@ -168,6 +182,17 @@ class TestRepeats:
         segments.close()
         kinds = [kind for kind, _, _ in records(files(tmp_path)[0]) if kind in {"response", "revisit"}]
         assert kinds == ["response", "response", "revisit", "response", "revisit", "response"]
+
+    def test_a_body_is_stored_again_when_it_is_old(self, tmp_path: Path) -> None:
+        clock = SetClock()
+        settings = Archive(dedup_age=timedelta(days=1))
+        segments = ArchiveWriter(tmp_path, "w1", settings, software="holdfast test", clock=clock)
+        for hours in (0, 23, 2, 23):  # the age of the record that has the body counts, not that of its last use
+            clock.seconds += hours * 3600.0
+            keep(segments, numbered([1]))
+        segments.close()
+        kinds = [kind for kind, _, _ in records(files(tmp_path)[0]) if kind in {"response", "revisit"}]
+        assert kinds == ["response", "revisit", "response", "revisit"]
 
     def test_an_original_that_is_gone_is_not_referred_to(self, tmp_path: Path) -> None:
         segments = writer(tmp_path, segment_bytes=10_000)

@@ -33,10 +33,6 @@ UNION SELECT archive_segment FROM page_parses
 UNION SELECT archive_segment FROM crawl_tasks WHERE archive_segment IS NOT NULL
 UNION SELECT source FROM archives WHERE kind = 'segment' AND (deleted_at IS NULL OR kept_until > clock_timestamp())
 """
-# A worker refers only to bodies that it has stored in its present life.
-_WRITERS: Final = """
-SELECT name, started_at FROM workers WHERE ended_at IS NULL AND heartbeat_at > clock_timestamp() - interval '1 day'
-"""
 _ORIGINALS: Final = "SELECT segment, originals FROM segment_originals WHERE segment = ANY(%(segments)s)"
 _SAVE_ORIGINALS: Final = """
 INSERT INTO segment_originals (segment, originals) VALUES (%(segment)s, %(originals)s) ON CONFLICT (segment) DO NOTHING
@@ -115,11 +111,6 @@ def _keep(connection: psycopg.Connection, query: str, values: Mapping[str, objec
 def kept_of(connection: psycopg.Connection, segments: Sequence[str]) -> set[str]:
     """Return which of these segments were noted."""
     return {row[0] for row in connection.execute(_KEPT, {"segments": list(segments)})}
-
-
-def writers(connection: psycopg.Connection) -> dict[str, datetime]:
-    """Return the names of workers that run, with the time when each began."""
-    return dict(connection.execute(_WRITERS).fetchall())
 
 
 def known_originals(connection: psycopg.Connection, segments: Sequence[str]) -> dict[str, set[str]]:
