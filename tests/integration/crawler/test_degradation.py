@@ -103,7 +103,7 @@ def test_an_outage_of_the_database_is_told_when_it_is_over(crawls: Crawls, admin
                 "SELECT boot_epoch, started_at FROM workers"
             ).fetchone() or (0, None)
             assert sessions > 1, "it holds its name by another session"
-            assert started_at < before, "retention keeps what it has archived since its start: that is no new one"
+            assert started_at < before, "a new session is not a new start"
             worker.end()
         assert sorted(pages.paths()) == sorted(pages.answers)
     assert crawls.total() == PAGES + 1
